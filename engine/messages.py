@@ -1,0 +1,175 @@
+"""The typed channel between the engine process and its owner. No torch here.
+
+Commands travel down; replies, tokens and telemetry envelopes travel up, each on a pipe of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.request import Request
+
+# --- commands (owner -> engine); each takes effect between two steps ---
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Answered by Accepted or Refused with the same ticket."""
+
+    ticket: str
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitText:
+    """A person's prompt: the engine applies the chat template. Answered like Submit."""
+
+    ticket: str
+    text: str
+    arrived_ns: int
+    max_tokens: int = 128
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """Change what is not None."""
+
+    scheduler: str | None = None
+    max_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The generated load from now on. concurrency: closed loop; rate: open, requests/s.
+
+    Neither: the workload's own arrivals. requests None: endless.
+    """
+
+    workload: str
+    concurrency: int | None = None
+    rate: float | None = None
+    requests: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StopLoad:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StepOnce:
+    """One step while paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    pass
+
+
+Command = (
+    Submit | SubmitText | Cancel | Configure | Load | StopLoad | Pause | Resume | StepOnce | Shutdown
+)
+
+# --- replies (engine -> owner) ---
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Loading or calibrating; fraction in 0..1, None when unknown."""
+
+    stage: str
+    fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The engine serves. `run` holds the fields of telemetry.schema.RunRecord."""
+
+    run: dict[str, Any]
+    tokenizer_json: str
+    eos_token_ids: tuple[int, ...]
+    model: dict[str, Any]  # params, weight_bytes, layers, hidden, heads, kv_heads, head_dim, …
+    limits: dict[str, int]  # max_context, kv_blocks, block_size, max_batch
+    schedulers: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The engine cannot go on; message is one line for a person."""
+
+    message: str
+    user_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    ticket: str
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    ticket: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A command other than a submit that could not be taken; nothing changed."""
+
+    command: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The engine's settings, sent whenever they change."""
+
+    scheduler: str
+    max_batch: int
+    paused: bool
+    load: Load | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadDone:
+    """A bounded load has finished: all its requests have ended."""
+
+    requests: int
+
+
+Reply = Progress | Ready | Failed | Accepted | Refused | Rejected | Status | LoadDone
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMessage:
+    """All tokens of one step, never dropped. finished: (request_id, reason)."""
+
+    step: int
+    t_ns: int
+    request_ids: list[int]
+    indexes: list[int]
+    token_ids: list[int]
+    finished: list[tuple[int, str]] = field(default_factory=list)
