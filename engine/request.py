@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from engine.errors import UserError
 
-class RequestError(ValueError):
+
+class RequestError(UserError):
     """A request that can never run; the message says what is wrong and what is allowed."""
 
 

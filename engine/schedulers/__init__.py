@@ -1,0 +1,29 @@
+"""Schedulers by name."""
+
+from __future__ import annotations
+
+from engine.errors import unknown
+from engine.schedulers.base import Scheduler
+from engine.schedulers.continuous import ContinuousScheduler
+from engine.schedulers.no_batching import NoBatchingScheduler
+from engine.schedulers.queue import SequenceQueue
+from engine.schedulers.static import StaticScheduler
+
+SCHEDULERS: dict[str, type[Scheduler]] = {
+    cls.name: cls for cls in (NoBatchingScheduler, StaticScheduler, ContinuousScheduler)
+}
+
+
+def make_scheduler(name: str, queue: SequenceQueue) -> Scheduler:
+    """Raises UserError naming the known schedulers."""
+    check_scheduler(name)
+    return SCHEDULERS[name](queue)
+
+
+def check_scheduler(name: str) -> None:
+    """Raise UserError unless the name is known."""
+    if name not in SCHEDULERS:
+        raise unknown("scheduler", name, SCHEDULERS)
+
+
+__all__ = ["SCHEDULERS", "Scheduler", "SequenceQueue", "check_scheduler", "make_scheduler"]
