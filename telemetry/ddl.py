@@ -74,14 +74,16 @@ def arrow_schema(table: str) -> pa.Schema:
 
 def schema_markdown() -> str:
     """The tables and views as Markdown, for docs/."""
-    parts = [f"# Telemetry schema, version {SCHEMA_VERSION}", _views_markdown()]
-    return "\n\n".join([parts[0], *(_table_markdown(table) for table in TABLES), parts[1]]) + "\n"
+    title = f"# Telemetry schema, version {SCHEMA_VERSION}"
+    tables = [_table_markdown(table) for table in TABLES]
+    return "\n\n".join([title, *tables, _views_markdown()]) + "\n"
 
 
 def _table_markdown(table: str) -> str:
     doc = (TABLES[table].__doc__ or "").strip()
     key = f" One row per {KEYED[table]}: a later row replaces it." if table in KEYED else ""
-    head = f"## `{table}`\n\n{doc}{key}\n\n| column | type | unit | meaning |\n| --- | --- | --- | --- |"
+    ruler = "| column | type | unit | meaning |\n| --- | --- | --- | --- |"
+    head = f"## `{table}`\n\n{doc}{key}\n\n{ruler}"
     rows = [f"| {n} | {c.sql} | {c.unit} | {c.doc} |" for n, c in sql_columns(table).items()]
     return "\n".join([head, *rows])
 

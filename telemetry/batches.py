@@ -1,0 +1,63 @@
+"""Records to Arrow tables whose schema is `arrow_schema(table)`: NULL for None."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from telemetry.ddl import arrow_schema
+
+
+class Tokens(Protocol):
+    """All tokens of one step; engine.messages.TokenMessage is one."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def t_ns(self) -> int: ...
+    @property
+    def request_ids(self) -> Sequence[int]: ...
+    @property
+    def indexes(self) -> Sequence[int]: ...
+    @property
+    def token_ids(self) -> Sequence[int]: ...
+
+
+def table_of(table: str, records: Sequence[Any]) -> pa.Table:
+    """Records of a table (dataclasses of telemetry.schema) as its Arrow table."""
+    values = attrgetter(*arrow_schema(table).names)
+    return table_of_rows(table, [values(record) for record in records])
+
+
+def table_of_rows(table: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    """Rows, each with a value for every column in order, as an Arrow table."""
+    schema = arrow_schema(table)
+    if not rows:
+        return schema.empty_table()
+    columns = zip(*rows, strict=True)
+    return pa.table(
+        [_array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(kind):
+        return pa.array(values, pa.string()).dictionary_encode()
+    return pa.array(values, kind)
+
+
+def token_table(messages: Sequence[Tokens]) -> pa.Table:
+    """Messages of the token channel as rows of `tokens`, in the order they came."""
+    lengths = [len(m.request_ids) for m in messages]
+    columns: dict[str, Any] = {
+        "request_id": [i for m in messages for i in m.request_ids],
+        "index": [i for m in messages for i in m.indexes],
+        "token_id": [i for m in messages for i in m.token_ids],
+        "step": np.repeat(np.array([m.step for m in messages], np.int64), lengths),
+        "t_ns": np.repeat(np.array([m.t_ns for m in messages], np.int64), lengths),
+    }
+    return pa.table(columns, schema=arrow_schema("tokens"))
