@@ -41,6 +41,11 @@ class Reader:
         with self._lock:
             return self._execute(sql, params).df()
 
+    def rows(self, sql: str, params: Params | None = None) -> list[tuple[Any, ...]]:
+        """All rows as Python values; integers stay exact beside NULLs."""
+        with self._lock:
+            return self._execute(sql, params).fetchall()
+
     def row(self, sql: str, params: Params | None = None) -> dict[str, Any] | None:
         """The first row by column name, None without rows; integers stay exact."""
         with self._lock:
