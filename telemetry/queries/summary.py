@@ -67,8 +67,9 @@ def run_summary(reader: Reader, run_id: str) -> dict[str, Any]:
     Raises ValueError for a run that is not there.
     """
     run = {"run": run_id}
-    if reader.row("SELECT run_id FROM runs WHERE run_id = $run", run) is None:
-        raise ValueError(f"no run {run_id} in this file: `stepscope compare` lists its runs")
+    known = [row[0] for row in reader.rows("SELECT run_id FROM runs ORDER BY run_id")]
+    if run_id not in known:
+        raise ValueError(f"no run {run_id}: there are {', '.join(known) or 'none'}")
     counts, rates = _row(reader, _COUNTS, run), _row(reader, _RATES, run)
     tokens, makespan_s = counts["output_tokens"], rates["makespan_s"]
     return {
