@@ -1,0 +1,150 @@
+"""Turns a workload into requests at the right moments; the engine asks between steps."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from engine.errors import UserError
+from engine.request import Request, SamplingParams
+from engine.workloads.prompts import PromptSource
+from engine.workloads.workload import Workload
+
+Due = list[tuple[float | None, Request]]
+
+
+class LoadGenerator:
+    """Closed loop (concurrency), open at a rate, or at the workload's own times.
+
+    A workload without times of its own is all there at once, and then bounded (by its
+    default_requests if no one gives a number). Requests ignore EOS, so that lengths are exactly the
+    workload's, but for those clipped to max_context.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        prompts: PromptSource,
+        *,
+        concurrency: int | None,
+        rate: float | None,
+        requests: int | None,
+        seed: int,
+        max_context: int,
+    ) -> None:
+        """rate in requests/s, max_context in tokens. UserError for what cannot be."""
+        check_settings(concurrency, rate, requests, max_context)
+        self.workload, self.seed, self.max_context = workload, seed, max_context
+        self.concurrency, self.rate = concurrency, rate
+        self.clipped = 0
+        """Requests so far that max_context made shorter."""
+        self._prompts = prompts
+        self._limit = self._bound(requests)
+        self._next = 0
+        self._arrivals = self._arrival_times()
+        self._arrival_s = next(self._arrivals, None)
+
+    def poll(self, load_clock_s: float, in_flight: int) -> Due:
+        """Requests due now, each with its scheduled arrival on the load clock (closed loop: None).
+
+        load_clock_s stands still while paused; in_flight counts this load's unfinished requests.
+        """
+        due: Due = []
+        while not self.exhausted and self._is_due(load_clock_s, in_flight + len(due)):
+            due.append((self._arrival_s, self._request(self._next)))
+            self._next += 1
+            self._arrival_s = next(self._arrivals, None)
+        return due
+
+    def next_arrival_s(self) -> float | None:
+        """Load clock of the next arrival; None in a closed loop or at the end."""
+        return None if self.exhausted else self._arrival_s
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no request will come any more."""
+        return self._limit is not None and self._next >= self._limit
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What shaped the load, for the run's config."""
+        scale = self.workload.scale
+        return {
+            "workload": self.workload.name,
+            "description": self.workload.description,
+            "scale": scale.to_json() if scale else None,
+            "requests": self._limit,
+            "concurrency": self.concurrency,
+            "rate": self.rate,
+            "seed": self.seed,
+            "max_context": self.max_context,
+        }
+
+    def _bound(self, requests: int | None) -> int | None:
+        limit = requests if requests is not None else self.workload.requests
+        at_once = self.concurrency is None and self.rate is None and not self.workload.timed
+        return self.workload.default_requests if limit is None and at_once else limit
+
+    def _arrival_times(self) -> Iterator[float | None]:
+        if self.concurrency is not None:
+            return iter(())
+        if self.rate is not None:
+            return _poisson(self.rate, self.seed)
+        return (self.workload.item(k).arrival_s or 0.0 for k in count())
+
+    def _is_due(self, load_clock_s: float, in_flight: int) -> bool:
+        if self.concurrency is not None:
+            return in_flight < self.concurrency
+        return self._arrival_s is not None and self._arrival_s <= load_clock_s
+
+    def _request(self, k: int) -> Request:
+        item = self.workload.item(k)
+        prompt = self._prompts.for_item(item, self.seed, k)
+        tokens, output = clip(len(prompt), item.output_tokens, self.max_context)
+        self.clipped += (tokens, output) != (len(prompt), item.output_tokens)
+        sampling = SamplingParams(max_tokens=output, temperature=0.0, ignore_eos=True)
+        return Request(prompt[:tokens], sampling, label=item.label)
+
+
+def clip(prompt_tokens: int, output_tokens: int, max_context: int) -> tuple[int, int]:
+    """Lengths that fit together: the output is cut to half the context, then the prompt.
+
+    Whatever fits is left alone, and a short prompt leaves the output more than half.
+    """
+    if prompt_tokens + output_tokens <= max_context:
+        return prompt_tokens, output_tokens
+    output = min(output_tokens, max(max_context // 2, max_context - prompt_tokens))
+    return min(prompt_tokens, max_context - output), output
+
+
+def _poisson(rate: float, seed: int) -> Iterator[float]:
+    """Arrival instants with exponential gaps, seconds."""
+    rng = random.Random(f"{seed}:arrivals")
+    arrival_s = 0.0
+    while True:
+        arrival_s += rng.expovariate(rate)
+        yield arrival_s
+
+
+def check_settings(
+    concurrency: int | None,
+    rate: float | None,
+    requests: int | None,
+    max_context: int | None = None,
+) -> None:
+    """Raise UserError unless these settings can make a load."""
+    rules: list[tuple[str, float | None, Callable[[float], bool], str]] = [
+        ("concurrency", concurrency, lambda v: v >= 1, "1 or more"),
+        ("rate", rate, lambda v: v > 0 and math.isfinite(v), "more than 0 requests/s"),
+        ("requests", requests, lambda v: v >= 1, "1 or more"),
+        ("max_context", max_context, lambda v: v >= 2, "2 tokens or more"),
+    ]
+    for name, value, allowed, use in rules:
+        if value is not None and not allowed(value):
+            raise UserError(f"{name} is {value}: use {use}")
+    if concurrency is not None and rate is not None:
+        raise UserError(
+            "concurrency (closed loop) and rate (open loop) exclude each other: give one"
+        )

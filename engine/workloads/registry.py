@@ -1,0 +1,35 @@
+"""Workloads by name, or from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from engine.errors import UserError, unknown
+from engine.workloads.builtin import longprompt, skew, steady
+from engine.workloads.files import SUFFIXES, azure_code, azure_conv, file_workload
+from engine.workloads.workload import Workload
+
+WORKLOADS: dict[str, Callable[[int], Workload]] = {
+    "skew": skew,
+    "steady": steady,
+    "longprompt": longprompt,
+    "azure-conv": azure_conv,
+    "azure-code": azure_code,
+}
+"""Name to factory; a factory takes the seed."""
+
+
+def load_workload(name_or_path: str, *, seed: int, requests: int | None = None) -> Workload:
+    """A built-in workload, or one of a .csv or .jsonl file; requests None: endless.
+
+    UserError: unknown names list the known ones, bad files name the line.
+    """
+    if name_or_path in WORKLOADS:
+        return WORKLOADS[name_or_path](seed).bounded(requests)
+    path = Path(name_or_path).expanduser()
+    if path.is_file():
+        return file_workload(path).bounded(requests)
+    if "/" in name_or_path or path.suffix.lower() in SUFFIXES:
+        raise UserError(f"workload file {path} does not exist: give a .csv or .jsonl file")
+    raise unknown("workload", name_or_path, WORKLOADS)

@@ -1,0 +1,81 @@
+"""What a workload is: request k of a seed, whenever it is asked for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import count
+
+from engine.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """One request of a workload.
+
+    arrival_s: seconds after the load began; None where the workload sets no time. prompt: the text
+    itself where a file gives it. label: workload and role. hash_ids: ids of the prompt's blocks of
+    512 tokens; equal ids are equal text.
+    """
+
+    arrival_s: float | None
+    prompt_tokens: int
+    output_tokens: int
+    prompt: str | None
+    label: str
+    hash_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Factors that fit a recorded load to a small machine; lengths are rounded, at least 1."""
+
+    prompt: float = 1.0
+    output: float = 1.0
+    time: float = 1.0
+
+    def apply(self, item: WorkItem) -> WorkItem:
+        return replace(
+            item,
+            arrival_s=None if item.arrival_s is None else item.arrival_s * self.time,
+            prompt_tokens=max(1, round(item.prompt_tokens * self.prompt)),
+            output_tokens=max(1, round(item.output_tokens * self.output)),
+        )
+
+    def to_json(self) -> dict[str, float]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A named stream of requests. item(k) depends on the seed and k alone.
+
+    requests None: endless. default_requests: how many a bounded run takes when no one says.
+    scale None: lengths and times are as written. timed: items carry arrival times of their own.
+    """
+
+    name: str
+    description: str
+    default_requests: int
+    item: Callable[[int], WorkItem]
+    requests: int | None = None
+    scale: Scale | None = None
+    timed: bool = False
+
+    @property
+    def items(self) -> Iterator[WorkItem]:
+        """The requests in order from the first: `requests` of them, or endless."""
+        numbers = count() if self.requests is None else range(self.requests)
+        return (self.item(k) for k in numbers)
+
+    def bounded(self, requests: int | None) -> Workload:
+        """The same stream cut to a number of requests. UserError below 1."""
+        if requests is not None and requests < 1:
+            raise UserError(f"requests is {requests}: use 1 or more")
+        return replace(self, requests=requests)
+
+
+def item_rng(seed: int, what: str, k: int) -> random.Random:
+    """Randomness of item k: the same whatever was drawn before."""
+    return random.Random(f"{seed}:{what}:{k}")
