@@ -13,6 +13,7 @@ class Chunk:
 
     tokens known tokens from position `start` on; then `padding` rows that run only because the
     batch is padded. `padded`: the sequence has finished and runs as padding of a static cohort.
+    `emits`: its last row yields the sequence's next token.
     """
 
     sequence: Sequence
@@ -20,6 +21,10 @@ class Chunk:
     tokens: int
     padding: int = 0
     padded: bool = False
+    emits: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.emits = not self.padded and self.end == len(self.sequence.token_ids)
 
     @property
     def rows(self) -> int:
@@ -32,8 +37,8 @@ class Chunk:
 
     @property
     def samples(self) -> bool:
-        """Whether the last row's logits are needed; a padded row runs the head all the same."""
-        return self.padded or self.end == len(self.sequence.token_ids)
+        """Whether the LM head runs for its last row; for a padded row it does, for nothing."""
+        return self.emits or self.padded
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.config import EngineConfig
 from engine.request import Request
 
 # --- commands (owner -> engine); each takes effect between two steps ---
@@ -88,8 +89,26 @@ class Shutdown:
 
 
 Command = (
-    Submit | SubmitText | Cancel | Configure | Load | StopLoad | Pause | Resume | StepOnce | Shutdown
+    Submit
+    | SubmitText
+    | Cancel
+    | Configure
+    | Load
+    | StopLoad
+    | Pause
+    | Resume
+    | StepOnce
+    | Shutdown
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The first message: what engine to build, and the load that runs from the start."""
+
+    config: EngineConfig
+    load: Load | None = None
+
 
 # --- replies (engine -> owner) ---
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.batch import Chunk, ScheduledBatch
-from engine.schedulers.base import Scheduler, next_chunk
+from engine.schedulers.base import Scheduler
 from engine.schedulers.queue import SequenceQueue
 from engine.sequence import Sequence
 
@@ -67,12 +67,9 @@ class StaticScheduler(Scheduler):
         longest = max((s.uncomputed for s in admitted), default=0)
         chunks = []
         for sequence in self.queue.occupied:
-            chunk = next_chunk(sequence)
-            if sequence.finished:
-                chunk.padded = True
-            elif longest:
-                chunk.padding = longest - chunk.tokens
-            chunks.append(chunk)
+            start, tokens = sequence.num_computed, sequence.uncomputed
+            padding = longest - tokens if longest and not sequence.finished else 0
+            chunks.append(Chunk(sequence, start, tokens, padding, padded=sequence.finished))
         return chunks
 
     def finished(self, sequence: Sequence) -> None:

@@ -54,7 +54,7 @@ class PackedLinear:
 
 def _can_pack(dtype: torch.dtype) -> bool:
     """Whether this build of torch and this CPU can pack a weight of this dtype."""
-    if not torch.backends.mkldnn.is_available() or dtype not in _PACK_ROWS:
+    if not torch._C._has_mkldnn or dtype not in _PACK_ROWS:
         return False
     if dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

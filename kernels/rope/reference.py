@@ -45,5 +45,5 @@ def rope_tables(
 def apply_rope_(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
     """Rotate in place. heads: [rows, n, head_dim]; cos, sin: [rows, 1, head_dim]."""
     rows, n, dim = heads.shape
-    swapped = heads.unflatten(-1, (2, dim // 2)).flip(-2).reshape(rows, n, dim)
+    swapped = heads.view(rows, n, 2, dim // 2).flip(2).view(rows, n, dim)
     heads.mul_(cos).addcmul_(swapped, sin)

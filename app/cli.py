@@ -1,0 +1,145 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from app.errors import EngineFailedError
+from engine.config import EngineConfig
+from engine.errors import UserError
+from engine.messages import Load
+from engine.models.names import DEFAULT_MODEL
+from telemetry.database import StoreError
+
+app = typer.Typer(
+    name="stepscope",
+    help="Watch an LLM inference engine work, step by step.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Model = Annotated[
+    str, typer.Option(help=f"{DEFAULT_MODEL}, a GGUF file, or a Hugging Face folder.")
+]
+Dtype = Annotated[str, typer.Option(help="fp32, bf16, or auto: the faster one by calibration.")]
+KVDtype = Annotated[str, typer.Option(help="fp32, bf16, or auto: as --dtype.")]
+Scheduler = Annotated[str, typer.Option(help="no-batching, static or continuous.")]
+MaxBatch = Annotated[int, typer.Option(help="Slots: sequences that run at once.")]
+Threads = Annotated[int | None, typer.Option(help="Threads of the engine.")]
+Concurrency = Annotated[int | None, typer.Option(help="Closed loop: streams kept busy.")]
+Rate = Annotated[float | None, typer.Option(help="Open loop: requests per second (Poisson).")]
+
+
+@app.command(epilog="Example: stepscope demo --port 8600 --scheduler static")
+def demo(
+    model: Model = DEFAULT_MODEL,
+    dtype: Dtype = "auto",
+    kv_dtype: KVDtype = "auto",
+    scheduler: Scheduler = "continuous",
+    max_batch: MaxBatch = 16,
+    workload: Annotated[str, typer.Option(help="Load that runs from the start.")] = "steady",
+    concurrency: Concurrency = None,
+    rate: Rate = None,
+    threads: Threads = None,
+    port: Annotated[int, typer.Option(help="Port of the dashboard.")] = 8501,
+    db: Annotated[
+        Path | None, typer.Option(help="Recording; default: one file in your data folder.")
+    ] = None,
+) -> None:
+    """Dashboard, engine and a live workload, in the browser."""
+    from app.demo import Demo, run_demo
+
+    engine = EngineConfig(
+        model=model,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        scheduler=scheduler,
+        max_batch=max_batch,
+        threads=threads,
+        live=True,
+    )
+    streams = 4 if concurrency is None and rate is None else concurrency
+    run_demo(Demo(engine, Load(workload, streams, rate), db, port))
+
+
+@app.command(
+    epilog="Example: stepscope run --scheduler static --workload skew --max-batch 10 --db a.duckdb"
+)
+def run(
+    db: Annotated[Path, typer.Option(help="DuckDB file; the run is added to it.")],
+    scheduler: Scheduler = "continuous",
+    workload: Annotated[
+        str,
+        typer.Option(help="skew, steady, longprompt, azure-conv, azure-code, a CSV or a JSONL."),
+    ] = "skew",
+    model: Model = DEFAULT_MODEL,
+    dtype: Dtype = "auto",
+    kv_dtype: KVDtype = "auto",
+    max_batch: MaxBatch = 16,
+    requests: Annotated[int | None, typer.Option(help="How many requests to run.")] = None,
+    concurrency: Concurrency = None,
+    rate: Rate = None,
+    seed: Annotated[int, typer.Option(help="Seed of prompts, lengths and arrivals.")] = 0,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Run a workload headless and record every step."""
+    from app.headless import print_summary, run_headless
+
+    engine = EngineConfig(
+        model=model,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        scheduler=scheduler,
+        max_batch=max_batch,
+        threads=threads,
+    )
+    summary = run_headless(engine, Load(workload, concurrency, rate, requests, seed), db)
+    if as_json:
+        print(json.dumps(summary))
+    else:
+        print_summary(summary)
+
+
+@app.command(epilog="Example: stepscope calibrate --threads 2 --json")
+def calibrate(
+    threads: Threads = None,
+    force: Annotated[bool, typer.Option("--force", help="Measure again.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measured peaks of this machine: FLOP/s per dtype, read bandwidth, ridge."""
+    from app.calibrate import print_calibration, run_calibration
+
+    found = run_calibration(threads, force=force)
+    if as_json:
+        print(json.dumps(found.model_dump(mode="json")))
+    else:
+        print_calibration(found)
+
+
+def main() -> None:
+    """Bad input is one line and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except (UserError, StoreError) as error:
+        _fail(str(error))
+    except click.ClickException as error:
+        _fail(error.format_message())
+    except EngineFailedError as error:
+        _fail(str(error), 1)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int = 2) -> None:
+    print("stepscope: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,77 @@
+"""The engine process's entry: joins engine and telemetry, then serves until told to stop."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import sys
+import threading
+
+from engine import messages as m
+from engine.channels import Channels, Outbox, exit_at_once, inherited_channels, receive_commands
+from engine.errors import UserError
+
+
+def main(arguments: list[str]) -> int:
+    """arguments: the descriptors of the control, token and telemetry pipes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides when the engine ends
+    channels = inherited_channels([int(a) for a in arguments])
+    start: m.Start = channels.control.recv()
+    commands: queue.SimpleQueue[m.Command] = queue.SimpleQueue()
+    threading.Thread(
+        target=receive_commands,
+        args=(channels.control, commands, exit_at_once),
+        name="commands",
+        daemon=True,
+    ).start()
+    replies = Outbox(channels.control, "replies")
+    try:
+        _serve(start, channels, commands, replies)
+        return 0
+    except UserError as error:
+        replies.put(m.Failed(str(error), user_error=True))
+    except Exception as error:
+        replies.put(m.Failed(f"the engine failed: {type(error).__name__}: {error}", False))
+        raise
+    finally:
+        replies.close()
+    return 2
+
+
+def _serve(
+    start: m.Start,
+    channels: Channels,
+    commands: queue.SimpleQueue[m.Command],
+    replies: Outbox,
+) -> None:
+    # torch takes a second to import: the owner hears of it before anything else.
+    replies.put(m.Progress("starting torch"))
+    from engine.build import build_engine
+    from engine.server import EngineServer
+    from telemetry.recorder import Recorder
+
+    tokens = Outbox(channels.tokens, "tokens")
+    recorder = Recorder(channels.telemetry.send_bytes, droppable=start.config.live)
+    servers: list[EngineServer] = []
+
+    def emit(message: m.TokenMessage) -> None:
+        tokens.put(message)
+        for request_id, _ in message.finished:
+            servers[0].request_ended(request_id)
+
+    def progress(stage: str, fraction: float | None) -> None:
+        replies.put(m.Progress(stage, fraction))
+
+    try:
+        built = build_engine(start.config, recorder, emit, progress)
+        servers.append(EngineServer(built, commands, replies.put))
+        if start.load is not None:
+            servers[0].start_load(start.load)
+        servers[0].run()
+    finally:
+        tokens.close()
+        recorder.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,356 @@
+"""Joins the parts: one engine process, one store, and what people asked of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import uuid
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from engine import messages as m
+from engine.config import EngineConfig
+from engine.detokenizer import Detokenizer
+from engine.errors import UserError
+from engine.process import EngineClient, Listener
+from telemetry.clock import NS_PER_S, now_ns
+from telemetry.envelope import decode_envelope
+from telemetry.recorder import token_table
+from telemetry.schema import RunRecord
+from telemetry.store import Store
+
+SERVE_VARIABLE = "STEPSCOPE_SERVE"
+_ENGINE_MODULE = "app.engine_main"
+_TOKENS_EVERY_NS = NS_PER_S // 10
+_ANSWERS_KEPT = 50
+
+
+@dataclass(slots=True)
+class Answer:
+    """A person's prompt and what the model has said so far."""
+
+    prompt: str
+    text: str = ""
+    done: bool = False
+    reason: str | None = None
+    request_id: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServeConfig:
+    """What the server process is told by the command line."""
+
+    engine: EngineConfig
+    load: m.Load | None = None
+    db: str | None = None
+
+    def to_environment(self) -> str:
+        load = None if self.load is None else _as_dict(self.load)
+        return json.dumps({"engine": self.engine.to_json(), "load": load, "db": self.db})
+
+    @classmethod
+    def from_environment(cls, text: str) -> ServeConfig:
+        raw = json.loads(text)
+        load = m.Load(**raw["load"]) if raw["load"] else None
+        return cls(EngineConfig(**raw["engine"]), load, raw["db"])
+
+
+def _as_dict(load: m.Load) -> dict[str, Any]:
+    return {name: getattr(load, name) for name in load.__slots__}
+
+
+class _Decoder:
+    """The model's tokenizer, from what the engine sent: no model file is read here."""
+
+    def __init__(self, tokenizer_json: str) -> None:
+        from tokenizers import Tokenizer
+
+        self._fast = Tokenizer.from_str(tokenizer_json)
+
+    def decode(self, token_ids: list[int]) -> str:
+        text: str = self._fast.decode(token_ids, skip_special_tokens=True)
+        return text
+
+
+class Session:
+    """One engine with its recording. Methods may be called from any thread."""
+
+    def __init__(self, config: EngineConfig, db: Path | None, load: m.Load | None = None) -> None:
+        """Raises StoreError if the database cannot be used."""
+        self.store = Store(db)
+        self.phase: Literal["starting", "ready", "failed"] = "starting"
+        self.progress: m.Progress | None = None
+        self.failure: str | None = None
+        self.user_error = False
+        self.ready: m.Ready | None = None
+        self.status: m.Status | None = None
+        self.run_id: str | None = None
+        self.last_ticket: str | None = None
+        self.load_done: m.LoadDone | None = None
+        self.finished_requests = 0
+        self.rejections: deque[m.Rejected] = deque(maxlen=20)
+        self._changed = threading.Condition()
+        self._answers: dict[str, Answer] = {}
+        self._texts = _Texts()
+        self._tokens = _TokenBuffer(self)
+        listener = Listener(self._heard, self._heard_tokens, self._heard_telemetry)
+        self._client = EngineClient(m.Start(config, load), listener, _ENGINE_MODULE)
+        threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
+
+    # --- what pages and the command line do ---
+
+    @property
+    def engine_pid(self) -> int:
+        return self._client.pid
+
+    def submit_text(
+        self,
+        text: str,
+        max_tokens: int = 128,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        *,
+        top_p: float = 1.0,
+        stop: tuple[str, ...] = (),
+    ) -> str:
+        """A person's prompt; the ticket that `answer` takes."""
+        ticket = uuid.uuid4().hex
+        with self._changed:
+            self._answers[ticket] = Answer(text)
+            while len(self._answers) > _ANSWERS_KEPT:
+                self._answers.pop(next(iter(self._answers)))
+            self._texts.expect(ticket, stop)
+            self.last_ticket = ticket
+        self._send(m.SubmitText(ticket, text, now_ns(), max_tokens, temperature, top_p, seed, stop))
+        return ticket
+
+    def answer(self, ticket: str) -> Answer | None:
+        """The answer so far; None for a ticket that is not known (any more)."""
+        with self._changed:
+            answer = self._answers.get(ticket)
+            if answer is not None and answer.request_id is not None:
+                answer.text = self._texts.text(ticket) or answer.text
+            return answer
+
+    def cancel(self, ticket: str) -> None:
+        answer = self.answer(ticket)
+        if answer is not None and answer.request_id is not None and not answer.done:
+            self._send(m.Cancel(answer.request_id))
+
+    def configure(self, scheduler: str | None = None, max_batch: int | None = None) -> None:
+        self._send(m.Configure(scheduler, max_batch))
+
+    def load(
+        self,
+        workload: str,
+        concurrency: int | None = None,
+        rate: float | None = None,
+        requests: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._send(m.Load(workload, concurrency, rate, requests, seed))
+
+    def stop_load(self) -> None:
+        self._send(m.StopLoad())
+
+    def pause(self) -> None:
+        self._send(m.Pause())
+
+    def resume(self) -> None:
+        self._send(m.Resume())
+
+    def step_once(self) -> None:
+        self._send(m.StepOnce())
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Until something was heard from the engine."""
+        with self._changed:
+            self._changed.wait(timeout_s)
+
+    def end_engine(self) -> None:
+        """End the engine; everything it recorded is in the store when this returns."""
+        self._client.close()
+        self._tokens.flush()
+        self.store.flush()
+
+    def close(self) -> None:
+        """End the engine and close the database."""
+        self.end_engine()
+        self.store.close()
+
+    # --- what the engine says ---
+
+    def _send(self, command: m.Command) -> None:
+        try:
+            self._client.send(command)
+        except OSError:
+            with self._changed:
+                self._fail("the engine has ended; restart Stepscope", user_error=False)
+
+    def _heard(self, reply: m.Reply) -> None:
+        if isinstance(reply, m.Ready):
+            # Telemetry waits for the run that it belongs to (see run_of_records).
+            run_id = self.store.start_run(RunRecord(**reply.run))
+            self._texts.decoder = _Decoder(reply.tokenizer_json)
+        with self._changed:
+            match reply:
+                case m.Progress():
+                    self.progress = reply
+                case m.Ready():
+                    self.ready, self.run_id, self.phase = reply, run_id, "ready"
+                case m.Failed():
+                    self._fail(reply.message, user_error=reply.user_error)
+                case m.Status():
+                    self.status = reply
+                case m.LoadDone():
+                    self.load_done = reply
+                case m.Rejected():
+                    self.rejections.append(reply)
+                case m.Accepted() | m.Refused():
+                    self._admitted(reply)
+            self._changed.notify_all()
+
+    def _admitted(self, reply: m.Accepted | m.Refused) -> None:
+        answer = self._answers.get(reply.ticket)
+        if answer is None:
+            return
+        if isinstance(reply, m.Refused):
+            answer.error, answer.done, answer.reason = reply.message, True, "refused"
+        else:
+            answer.request_id = reply.request_id
+            self._texts.accepted(reply.ticket, reply.request_id)
+            self._close_answers()
+
+    def _fail(self, message: str, *, user_error: bool) -> None:
+        if self.phase in ("starting", "ready"):
+            self.phase, self.failure, self.user_error = "failed", message, user_error
+        self._changed.notify_all()
+
+    def _heard_tokens(self, message: m.TokenMessage) -> None:
+        with self._changed:
+            self.finished_requests += len(message.finished)
+            self._texts.heard(message)
+            self._close_answers()
+        self._tokens.add(message)
+
+    def _close_answers(self) -> None:
+        for ticket, reason in self._texts.take_finished():
+            answer = self._answers.get(ticket)
+            if answer is not None:
+                answer.text = self._texts.text(ticket) or ""
+                answer.done, answer.reason = True, reason
+
+    def _heard_telemetry(self, payload: bytes) -> None:
+        self.store.append(self.run_of_records(), decode_envelope(payload).tables)
+        self._tokens.flush()
+
+    def run_of_records(self) -> str:
+        """The run's id, once the engine has named the run: records may be heard before that."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.run_id is not None)
+            assert self.run_id is not None
+            return self.run_id
+
+    def _watch(self) -> None:
+        self._client.drain()
+        with self._changed:
+            code = self._client.exit_code
+            if code != 0:
+                self._fail(f"the engine ended by itself (exit code {code})", user_error=False)
+            self._changed.notify_all()
+
+
+@dataclass(slots=True)
+class _Texts:
+    """Text of people's prompts as it grows. Guarded by the session's lock.
+
+    Tokens travel on another pipe than the reply that names the request, and may be first.
+    """
+
+    decoder: _Decoder | None = None
+    _stops: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _tickets: dict[int, str] = field(default_factory=dict)
+    _texts: dict[str, Detokenizer] = field(default_factory=dict)
+    _early: deque[m.TokenMessage] = field(default_factory=lambda: deque(maxlen=1000))
+    _finished: list[tuple[str, str]] = field(default_factory=list)
+
+    def expect(self, ticket: str, stop: tuple[str, ...]) -> None:
+        self._stops[ticket] = stop
+
+    def accepted(self, ticket: str, request_id: int) -> None:
+        assert self.decoder is not None
+        self._tickets[request_id] = ticket
+        self._texts[ticket] = Detokenizer(self.decoder, self._stops.pop(ticket))
+        for message in self._early:
+            self._take(message, {request_id})
+        if not self._stops:
+            self._early.clear()
+
+    def heard(self, message: m.TokenMessage) -> None:
+        if self._stops:
+            self._early.append(message)
+        self._take(message, self._tickets.keys())
+
+    def _take(self, message: m.TokenMessage, wanted: Any) -> None:
+        for request_id, token in zip(message.request_ids, message.token_ids, strict=True):
+            if request_id in wanted:
+                self._texts[self._tickets[request_id]].add([token])
+        for request_id, reason in message.finished:
+            if request_id in wanted:
+                self._finished.append((self._tickets.pop(request_id), reason))
+
+    def take_finished(self) -> list[tuple[str, str]]:
+        finished, self._finished = self._finished, []
+        return finished
+
+    def text(self, ticket: str) -> str | None:
+        found = self._texts.get(ticket)
+        return None if found is None else found.text
+
+
+class _TokenBuffer:
+    """Token messages on their way into the `tokens` table, a batch every 100 ms."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._messages: list[m.TokenMessage] = []
+        self._last_ns = 0
+
+    def add(self, message: m.TokenMessage) -> None:
+        with self._lock:
+            self._messages.append(message)
+            due = now_ns() - self._last_ns > _TOKENS_EVERY_NS
+        if due:
+            self.flush()
+
+    def flush(self) -> None:
+        with self._lock:
+            messages, self._messages = self._messages, []
+            self._last_ns = now_ns()
+        if any(message.token_ids for message in messages):
+            self._session.store.append(
+                self._session.run_of_records(), {"tokens": token_table(messages)}
+            )
+
+
+def session_from_env() -> Session:
+    """The session that the command line asked for; the defaults when started by hand."""
+    text = os.environ.get(SERVE_VARIABLE)
+    config = ServeConfig.from_environment(text) if text else default_serve_config()
+    return Session(config.engine, Path(config.db) if config.db else None, config.load)
+
+
+def default_serve_config() -> ServeConfig:
+    """A live demo: cores - 1 threads, a moderate load, a recording in memory."""
+    from engine.threads import cores_beside_a_server
+
+    engine = EngineConfig(threads=cores_beside_a_server(), live=True)
+    return ServeConfig(engine, m.Load("steady", concurrency=4), None)
+
+
+__all__ = ["Answer", "ServeConfig", "Session", "UserError", "session_from_env"]

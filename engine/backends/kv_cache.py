@@ -1,0 +1,83 @@
+"""The paged KV cache and attention over it, in torch on a CPU."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.backends.inputs import DecodeGroup, PrefillChunk, StepInputs
+from engine.models.config import LlamaConfig
+from kernels.attention import chunk_attention, decode_attention, kv_views
+
+
+class KVCache:
+    """One tensor [slots, 2 * kv_heads * head_dim] a layer; a block is block_size rows."""
+
+    def __init__(self, config: LlamaConfig, slots: int, dtype: torch.dtype) -> None:
+        self.kv_heads, self.head_dim = config.kv_heads, config.head_dim
+        self.dtype = dtype
+        width = 2 * config.kv_heads * config.head_dim
+        # Zeros, not garbage: masked slots are multiplied by zero, and 0 * nan is nan.
+        self.layers = [torch.zeros(slots, width, dtype=dtype) for _ in range(config.layers)]
+        self._buffer = torch.empty(0, width, dtype=dtype)
+
+    def attention(self, inputs: StepInputs) -> StepAttention:
+        """The attention of one step."""
+        return StepAttention(self, inputs)
+
+    def shaped(self, rows: Tensor, batch: int) -> Tensor:
+        """[batch * context, width] -> [batch, context, 2, kv_heads, head_dim]."""
+        return rows.view(batch, -1, 2, self.kv_heads, self.head_dim)
+
+    def gather(self, layer: int, slots: Tensor) -> Tensor:
+        """Rows of scattered slots, copied into one buffer that stays in the CPU's cache."""
+        if self._buffer.shape[0] < slots.shape[0]:
+            self._buffer = torch.empty(slots.shape[0], self.layers[0].shape[1], dtype=self.dtype)
+        out = self._buffer[: slots.shape[0]]
+        torch.index_select(self.layers[layer], 0, slots, out=out)
+        return out
+
+
+class StepAttention:
+    """Writes K and V, then attends: decodes in groups, prefill chunks one by one."""
+
+    def __init__(self, cache: KVCache, inputs: StepInputs) -> None:
+        self.cache, self.inputs = cache, inputs
+
+    def __call__(self, layer: int, q: Tensor, kv: Tensor) -> Tensor:
+        """q: [rows, heads, dim], kv: [rows, width] -> [rows, heads * dim]."""
+        cache = self.cache
+        rows, heads, dim = q.shape
+        cache.layers[layer].index_copy_(0, self.inputs.write_slots, kv.to(cache.dtype))
+        query = q.to(cache.dtype)
+        out = q.new_empty(rows, heads * dim)
+        for group in self.inputs.decodes:
+            out[group.first : group.first + group.rows] = self._decode(layer, query, group)
+        for chunk in self.inputs.prefills:
+            out[chunk.first : chunk.first + chunk.rows] = self._prefill(layer, query, chunk)
+        if rows > self._real_rows():
+            out[self._real_rows() :] = out[0]
+        return out
+
+    def _real_rows(self) -> int:
+        # One single row runs twice (see build_inputs); its twin attends like itself.
+        inputs = self.inputs
+        return sum(g.rows for g in inputs.decodes) + sum(c.rows for c in inputs.prefills)
+
+    def _decode(self, layer: int, q: Tensor, group: DecodeGroup) -> Tensor:
+        rows = self._rows(layer, group.run, group.gather)
+        k, v = kv_views(self.cache.shaped(rows, group.rows))
+        queries = q[group.first : group.first + group.rows].contiguous()
+        return decode_attention(queries, k, v, group.mask)
+
+    def _prefill(self, layer: int, q: Tensor, chunk: PrefillChunk) -> Tensor:
+        rows = self.cache.shaped(self._rows(layer, chunk.run, chunk.slots), 1)[0]
+        kv = rows.permute(1, 2, 0, 3).contiguous()
+        queries = q[chunk.first : chunk.first + chunk.rows]
+        return chunk_attention(queries, kv[0], kv[1], chunk.start)
+
+    def _rows(self, layer: int, run: tuple[int, int] | None, slots: Tensor | None) -> Tensor:
+        if run is not None:
+            return self.cache.layers[layer][run[0] : run[0] + run[1]]
+        assert slots is not None
+        return self.cache.gather(layer, slots)

@@ -1,0 +1,123 @@
+"""From a configuration to an engine that can step: calibrate, load, size the cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from engine.backends.cpu import CPUBackend
+from engine.block_manager import BlockManager
+from engine.calibration import Calibration, best_dtype, calibrate
+from engine.config import EngineConfig
+from engine.engine import Engine
+from engine.errors import UserError
+from engine.messages import TokenMessage
+from engine.models.loader import open_model
+from engine.models.weights import ModelSource
+from engine.physics.model_spec import DTYPE_BYTES, ModelSpec
+from engine.sink import Sink
+from engine.step_record import Accounting, Peaks
+from engine.threads import available_cores
+from telemetry.clock import now_ns, wall_now
+from telemetry.schema import RunRecord
+
+Progress = Callable[[str, float | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltEngine:
+    """An engine with what its owner must know about it."""
+
+    engine: Engine
+    source: ModelSource
+    spec: ModelSpec
+    run: RunRecord
+
+
+def build_engine(
+    config: EngineConfig,
+    sink: Sink,
+    emit: Callable[[TokenMessage], None],
+    progress: Progress,
+) -> BuiltEngine:
+    """Raises UserError for a model, dtype or memory that does not work."""
+    threads = config.threads or available_cores()
+    torch.set_num_threads(threads)
+    progress("reading the model", None)
+    source = open_model(config.model)
+    spec = source.config.spec()
+    calibration = calibrate(threads, force=config.recalibrate, progress=progress)
+    config = _resolved(config, calibration, threads)
+    kv_blocks = _kv_blocks(config, spec)
+    backend = CPUBackend(
+        source,
+        dtype=config.dtype,
+        kv_dtype=config.kv_dtype,
+        kv_slots=kv_blocks * config.block_size,
+        progress=lambda fraction: progress("packing the weights", fraction),
+    )
+    engine = Engine(
+        backend,
+        BlockManager(kv_blocks, config.block_size),
+        Accounting(spec, config.dtype, config.kv_dtype, _peaks(calibration, config.dtype)),
+        source.tokenizer,
+        sink,
+        emit,
+        scheduler=config.scheduler,
+        max_batch=config.max_batch,
+    )
+    return BuiltEngine(engine, source, spec, _run_record(config, calibration, spec, kv_blocks))
+
+
+def _resolved(config: EngineConfig, calibration: Calibration, threads: int) -> EngineConfig:
+    dtype = best_dtype(calibration) if config.dtype == "auto" else config.dtype
+    kv_dtype = dtype if config.kv_dtype == "auto" else config.kv_dtype
+    return replace(config, dtype=dtype, kv_dtype=kv_dtype, threads=threads)
+
+
+def _peaks(calibration: Calibration, dtype: str) -> Peaks:
+    return Peaks(calibration.dtypes[dtype].peak_flops, calibration.peak_bandwidth)
+
+
+def _kv_blocks(config: EngineConfig, spec: ModelSpec) -> int:
+    if config.kv_blocks is not None:
+        return config.kv_blocks
+    block_bytes = config.block_size * spec.kv_bytes_per_token(DTYPE_BYTES[config.kv_dtype])
+    blocks = config.kv_memory_bytes // block_bytes
+    if blocks < 1:
+        raise UserError(
+            f"KV memory of {config.kv_memory_bytes:,} bytes holds no block of {block_bytes:,} "
+            "bytes: give more memory or a smaller block size"
+        )
+    return blocks
+
+
+def _run_record(
+    config: EngineConfig, calibration: Calibration, spec: ModelSpec, kv_blocks: int
+) -> RunRecord:
+    details = {
+        "engine": config.to_json(),
+        "calibration": calibration.model_dump(mode="json"),
+        "kv_blocks": kv_blocks,
+        "total_params": spec.total_params,
+    }
+    return RunRecord(
+        started_wall=wall_now(),
+        started_ns=now_ns(),
+        clock="real",
+        source="embedded",
+        model=spec.name,
+        device=f"{calibration.device}, {config.threads} threads",
+        backend=CPUBackend.name,
+        dtype=config.dtype,
+        kv_dtype=config.kv_dtype,
+        peak_flops=calibration.dtypes[config.dtype].peak_flops,
+        peak_bandwidth=calibration.peak_bandwidth,
+        peaks_source="measured",
+        ttft_slo_s=config.ttft_slo_s,
+        tpot_slo_s=config.tpot_slo_s,
+        config=json.dumps(details),
+    )

@@ -1,0 +1,271 @@
+"""The engine: queue, scheduler and backend, one step at a time."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Protocol
+
+from engine.backends.base import Backend
+from engine.batch import Chunk, ScheduledBatch, StepOutput
+from engine.block_manager import BlockManager
+from engine.detokenizer import Detokenizer
+from engine.messages import TokenMessage
+from engine.request import Request, RequestError
+from engine.schedulers import SequenceQueue, make_scheduler
+from engine.sequence import Sequence
+from engine.sink import Sink
+from engine.step_record import Accounting, StepTiming, sequence_steps, step_record
+from telemetry.clock import NS_PER_S, now_ns
+from telemetry.schema import BlockRecord, EventRecord
+
+_PEAK_EVENT_EVERY_NS = 5 * NS_PER_S  # a step above the roof is rarely alone
+
+
+class Decoder(Protocol):
+    """What the engine needs of a tokenizer."""
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]: ...
+
+    def decode(self, token_ids: list[int]) -> str: ...
+
+
+class Engine:
+    """Single-threaded: every method is called from the thread that steps."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        blocks: BlockManager,
+        accounting: Accounting,
+        decoder: Decoder,
+        sink: Sink,
+        emit: Callable[[TokenMessage], None],
+        *,
+        scheduler: str,
+        max_batch: int,
+    ) -> None:
+        self.backend, self.accounting = backend, accounting
+        self.queue = SequenceQueue(blocks, max_batch)
+        self.scheduler = make_scheduler(scheduler, self.queue)
+        self.steps = 0
+        self._decoder, self._sink, self._emit = decoder, sink, emit
+        self._ids = count()
+        self._live: dict[int, Sequence] = {}
+        self._stop_text: dict[int, Detokenizer] = {}
+        self._last_end_ns: int | None = None
+        self._switches = _involuntary_switches()
+        self._last_peak_event_ns = -_PEAK_EVENT_EVERY_NS
+
+    # --- requests ---
+
+    def submit(self, request: Request) -> int:
+        """Queue a request; its id. Raises RequestError if it can never run."""
+        self._check(request)
+        sequence = Sequence(next(self._ids), request)
+        self._live[sequence.request_id] = sequence
+        if request.sampling.stop:
+            self._stop_text[sequence.request_id] = Detokenizer(self._decoder, request.sampling.stop)
+        self.queue.waiting.append(sequence)
+        self._sink.request(sequence.record())
+        return sequence.request_id
+
+    def _check(self, request: Request) -> None:
+        prompt, longest = len(request.prompt_token_ids), request.sampling.max_tokens
+        context, blocks = self.accounting.spec.max_context, self.queue.blocks
+        if not prompt:
+            raise RequestError("the prompt is empty: give at least one token")
+        if prompt + longest > context:
+            raise RequestError(
+                f"prompt of {prompt} tokens + {longest} to generate = {prompt + longest}, but the "
+                f"model's context is {context}: shorten the prompt or ask for fewer tokens"
+            )
+        if not blocks.can_ever_fit(prompt + longest):
+            raise RequestError(
+                f"prompt of {prompt} tokens + {longest} to generate need "
+                f"{blocks.blocks_for(prompt + longest)} KV blocks of {blocks.block_size}, but the "
+                f"cache has {blocks.num_blocks}: shorten the prompt or give the cache more memory"
+            )
+
+    def cancel(self, request_id: int) -> bool:
+        """Stop a request between steps; False if it is not running or waiting."""
+        sequence = self._live.get(request_id)
+        if sequence is None:
+            return False
+        now = now_ns()
+        self._finish(sequence, "cancelled", now)
+        if sequence.slot is None:
+            self.queue.waiting.remove(sequence)
+        else:
+            self.scheduler.finished(sequence)
+        finished = [(request_id, "cancelled")]
+        self._emit(TokenMessage(self.steps - 1, now, [], [], [], finished))
+        return True
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._live)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait or run."""
+        return len(self._live)
+
+    # --- settings ---
+
+    def configure(self, *, scheduler: str | None = None, max_batch: int | None = None) -> None:
+        """Change what is not None. Raises UserError before anything changes."""
+        if scheduler is not None and scheduler != self.scheduler.name:
+            fresh = make_scheduler(scheduler, self.queue)
+            change = {"from": self.scheduler.name, "to": scheduler}
+            self.scheduler.leave()
+            self.scheduler = fresh
+            self.event("scheduler_switch", change)
+        if max_batch is not None and max_batch != self.queue.max_batch:
+            change_batch = {"from": self.queue.max_batch, "to": max_batch}
+            self.queue.resize(max_batch)
+            self.event("max_batch", change_batch)
+
+    def event(self, kind: str, detail: dict[str, Any], t_ns: int | None = None) -> None:
+        """A mark on every time axis."""
+        step = self.steps - 1 if self.steps else None
+        when = now_ns() if t_ns is None else t_ns
+        self._sink.event(EventRecord(when, step, kind, json.dumps(detail)))
+
+    def idle(self) -> None:
+        """Nothing ran: the time until the next step is not the host's fault."""
+        self._last_end_ns = None
+
+    # --- the step ---
+
+    def step(self) -> bool:
+        """Schedule and run one step; False when nothing can run now."""
+        entered = now_ns()
+        plan = self.scheduler.schedule(entered)
+        if not plan.chunks:
+            self.idle()
+            return False
+        # While work waits, a step starts where the last one ended: commands, load and telemetry
+        # in between are the host's time, and part of schedule_s.
+        start = entered if self._last_end_ns is None else self._last_end_ns
+        scheduled = now_ns()
+        for chunk in plan.chunks:
+            self._use_blocks(chunk)
+        inputs = self.backend.prepare(plan)
+        prepared = now_ns()
+        logits = self.backend.forward(inputs)
+        forwarded = now_ns()
+        output = self.backend.sample(plan, logits)
+        for sequence in plan.admitted:
+            sequence.admitted_ns = start
+        finished = self._apply(plan, output)
+        end = now_ns()
+        timing = StepTiming(start, scheduled, prepared, forwarded, end, self._new_switches())
+        self._publish(plan, timing, finished)
+        return True
+
+    def _use_blocks(self, chunk: Chunk) -> None:
+        owner = chunk.sequence.request_id
+        fresh = self.queue.blocks.use(owner, chunk.start + chunk.rows)
+        if fresh:
+            self._sink.blocks([BlockRecord(self.steps, b, "used", owner, 1) for b in fresh])
+
+    def _apply(self, plan: ScheduledBatch, output: StepOutput) -> list[tuple[Sequence, str]]:
+        """Advance every sequence; those that have ended, with the reason."""
+        finished = []
+        sampling = (c for c in plan.chunks if c.samples)
+        tokens = {id(c): t for c, t in zip(sampling, output.token_ids, strict=True)}
+        for chunk in plan.chunks:
+            if chunk.padded:
+                continue
+            chunk.sequence.num_computed = chunk.end
+            if chunk.emits:
+                chunk.sequence.token_ids.append(tokens[id(chunk)])
+                reason = self._stop_reason(chunk.sequence)
+                if reason is not None:
+                    finished.append((chunk.sequence, reason))
+        return finished
+
+    def _stop_reason(self, sequence: Sequence) -> str | None:
+        params, token = sequence.request.sampling, sequence.token_ids[-1]
+        if token in self._decoder.eos_token_ids and not params.ignore_eos:
+            return "stop"
+        text = self._stop_text.get(sequence.request_id)
+        if text is not None:
+            text.add([token])
+            if text.stopped:
+                return "stop"
+        return "length" if sequence.output_tokens >= params.max_tokens else None
+
+    def _publish(
+        self, plan: ScheduledBatch, timing: StepTiming, finished: list[tuple[Sequence, str]]
+    ) -> None:
+        """Tokens first, since a person waits for them; then telemetry; then slots are freed."""
+        emitting = [c.sequence for c in plan.chunks if c.emits]
+        self._emit(
+            TokenMessage(
+                self.steps,
+                timing.end_ns,
+                [s.request_id for s in emitting],
+                [s.output_tokens - 1 for s in emitting],
+                [s.token_ids[-1] for s in emitting],
+                [(s.request_id, reason) for s, reason in finished],
+            )
+        )
+        self._record(plan, timing)
+        for sequence in emitting:
+            if sequence.first_token_ns is None:
+                sequence.first_token_ns = timing.end_ns
+                self._sink.request(sequence.record())
+        for sequence, reason in finished:
+            self._finish(sequence, reason, timing.end_ns)
+            self.scheduler.finished(sequence)
+        self._record_released()
+        self.steps += 1
+        self._last_end_ns = timing.end_ns if self.has_work else None
+
+    def _record(self, plan: ScheduledBatch, timing: StepTiming) -> None:
+        record = step_record(
+            self.steps, self.scheduler.name, plan, self.queue, timing, self.accounting
+        )
+        self._sink.step(record, sequence_steps(plan))
+        if record.t_overhead_s is not None and record.t_overhead_s < 0:
+            self._peak_beaten(record.t_step_s, record.t_overhead_s, timing.end_ns)
+
+    def _peak_beaten(self, t_step_s: float, t_overhead_s: float, t_ns: int) -> None:
+        if t_ns - self._last_peak_event_ns < _PEAK_EVENT_EVERY_NS:
+            return
+        self._last_peak_event_ns = t_ns
+        detail = {
+            "t_step_s": t_step_s,
+            "floor_s": t_step_s - t_overhead_s,
+            "advice": "a step beat the measured roof: recalibrate (stepscope calibrate --force)",
+        }
+        self.event("peak_beaten", detail, t_ns)
+
+    def _finish(self, sequence: Sequence, reason: str, t_ns: int) -> None:
+        sequence.finish_reason, sequence.finished_ns = reason, t_ns
+        self._live.pop(sequence.request_id)
+        self._stop_text.pop(sequence.request_id, None)
+        self.backend.forget(sequence.request_id)
+        self._sink.request(sequence.record())
+
+    def _record_released(self) -> None:
+        for _, blocks in self.queue.released:
+            self._sink.blocks([BlockRecord(self.steps, b, "free", None, 0) for b in blocks])
+        self.queue.released.clear()
+
+    def _new_switches(self) -> int:
+        before, self._switches = self._switches, _involuntary_switches()
+        return self._switches - before
+
+    def check_integrity(self) -> None:
+        """Raise IntegrityError unless queue, slots and blocks agree."""
+        self.queue.check_integrity()
+
+
+def _involuntary_switches() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw

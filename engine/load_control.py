@@ -1,0 +1,93 @@
+"""The generated load of a running engine: its clock, its requests, its end."""
+
+from __future__ import annotations
+
+from engine.messages import Load
+from engine.request import Request
+from engine.workloads import load_workload
+from engine.workloads.generator import LoadGenerator
+from engine.workloads.prompts import PromptSource
+from telemetry.clock import NS_PER_S, now_ns
+
+
+class LoadControl:
+    """One load at a time. Its clock stands still while the engine is paused."""
+
+    def __init__(self, prompts: PromptSource, max_context: int) -> None:
+        self._prompts, self._max_context = prompts, max_context
+        self.load: Load | None = None
+        self._generator: LoadGenerator | None = None
+        self._start_ns = 0
+        self._paused_at_ns: int | None = None
+        self._mine: set[int] = set()  # requests of this load that have not ended
+        self._submitted = 0
+
+    def start(self, load: Load) -> None:
+        """Replace the load. Raises UserError before anything changes."""
+        workload = load_workload(load.workload, seed=load.seed, requests=load.requests)
+        self._generator = LoadGenerator(
+            workload,
+            self._prompts,
+            concurrency=load.concurrency,
+            rate=load.rate,
+            requests=load.requests,
+            seed=load.seed,
+            max_context=self._max_context,
+        )
+        self.load = load
+        self._start_ns = now_ns()
+        self._paused_at_ns = self._start_ns if self._paused_at_ns is not None else None
+        self._mine.clear()
+        self._submitted = 0
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What shaped the load, for the event that marks its start."""
+        return {} if self._generator is None else self._generator.settings
+
+    def stop(self) -> None:
+        """No more arrivals; requests that are in the engine go on."""
+        self.load = self._generator = None
+        self._mine.clear()
+
+    def pause(self, t_ns: int) -> None:
+        if self._paused_at_ns is None:
+            self._paused_at_ns = t_ns
+
+    def resume(self, t_ns: int) -> None:
+        if self._paused_at_ns is not None:
+            self._start_ns += t_ns - self._paused_at_ns
+            self._paused_at_ns = None
+
+    def due(self) -> list[Request]:
+        """Requests that have arrived by now, each stamped with its own instant of arrival."""
+        if self._generator is None or self._generator.exhausted:
+            return []
+        now = now_ns()
+        due = self._generator.poll((now - self._start_ns) / NS_PER_S, len(self._mine))
+        return [self._stamped(arrival_s, request, now) for arrival_s, request in due]
+
+    def _stamped(self, arrival_s: float | None, request: Request, now: int) -> Request:
+        arrived = now if arrival_s is None else self._start_ns + round(arrival_s * NS_PER_S)
+        return Request(request.prompt_token_ids, request.sampling, min(arrived, now), request.label)
+
+    def submitted(self, request_id: int) -> None:
+        self._mine.add(request_id)
+        self._submitted += 1
+
+    def ended(self, request_id: int) -> None:
+        self._mine.discard(request_id)
+
+    @property
+    def done(self) -> int | None:
+        """How many requests ran, once a bounded load has no more and all have ended."""
+        if self._generator is None or not self._generator.exhausted or self._mine:
+            return None
+        return self._submitted
+
+    def next_arrival_ns(self) -> int | None:
+        """When to look again although nothing else happens."""
+        if self._generator is None or self._generator.exhausted:
+            return None
+        arrival_s = self._generator.next_arrival_s()
+        return None if arrival_s is None else self._start_ns + round(arrival_s * NS_PER_S)

@@ -1,0 +1,206 @@
+"""The engine process from inside: commands between steps, load, pause, and the step loop."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from dataclasses import asdict
+
+from engine import messages as m
+from engine.build import BuiltEngine
+from engine.errors import UserError
+from engine.load_control import LoadControl
+from engine.request import Request, SamplingParams
+from engine.schedulers import SCHEDULERS
+from engine.workloads import WORKLOADS
+from engine.workloads.prompts import PromptSource
+from telemetry.clock import now_ns, seconds
+
+_IDLE_LOOK_S = 1.0
+
+
+class EngineServer:
+    """Runs until Shutdown. Replies leave through `reply`."""
+
+    def __init__(
+        self,
+        built: BuiltEngine,
+        commands: queue.SimpleQueue[m.Command],
+        reply: Callable[[m.Reply], None],
+    ) -> None:
+        self.engine, self._built = built.engine, built
+        self._commands, self._reply = commands, reply
+        self._load = LoadControl(PromptSource(built.source.tokenizer), built.spec.max_context)
+        self._paused = self._stopping = False
+        self._single_steps = 0
+
+    def ready(self) -> m.Ready:
+        """What the owner needs to know before the first step."""
+        queue_, spec, tokenizer = self.engine.queue, self._built.spec, self._built.source.tokenizer
+        sizes = {k: v for k, v in asdict(spec).items() if k != "name"}
+        return m.Ready(
+            run=asdict(self._built.run),
+            tokenizer_json=tokenizer.to_json(),
+            eos_token_ids=tokenizer.eos_token_ids,
+            model={"name": spec.name, "total_params": spec.total_params, **sizes},
+            limits={
+                "max_context": spec.max_context,
+                "kv_blocks": queue_.blocks.num_blocks,
+                "block_size": queue_.blocks.block_size,
+                "max_batch": queue_.max_batch,
+            },
+            schedulers=tuple(SCHEDULERS),
+            workloads=tuple(WORKLOADS),
+        )
+
+    def run(self) -> None:
+        """The loop of the engine's thread."""
+        self._reply(self.ready())
+        self._send_status()
+        while not self._stopping:
+            self._take_commands()
+            if self._paused:
+                self._paused_turn()
+                continue
+            self._admit_load()
+            if not self.engine.step():
+                self._wait()
+            self._check_done()
+
+    # --- waiting ---
+
+    def _take_commands(self) -> None:
+        while not self._commands.empty():
+            self._handle(self._commands.get())
+
+    def _wait(self) -> None:
+        """Nothing can run: sleep until a command, an arrival or the scheduler's window."""
+        times = [self._load.next_arrival_ns(), self.engine.scheduler.wake_ns()]
+        due = [t for t in times if t is not None]
+        timeout_s = seconds(min(due) - now_ns()) if due else _IDLE_LOOK_S
+        if timeout_s <= 0 or self._load.done is not None:
+            return
+        try:
+            self._handle(self._commands.get(timeout=min(timeout_s, _IDLE_LOOK_S)))
+        except queue.Empty:
+            return
+
+    def _paused_turn(self) -> None:
+        if not self._single_steps:
+            self._handle(self._commands.get())
+            return
+        self._single_steps -= 1
+        self._resume(single_step=True)
+        self._admit_load()
+        self.engine.step()
+        self._pause(single_step=True)
+
+    # --- load ---
+
+    def _admit_load(self) -> None:
+        for request in self._load.due():
+            try:
+                self._load.submitted(self.engine.submit(request))
+            except UserError as error:
+                self._reply(m.Rejected("Load", f"a request of the workload was left out: {error}"))
+
+    def request_ended(self, request_id: int) -> None:
+        """Called as tokens leave the engine."""
+        self._load.ended(request_id)
+
+    def _check_done(self) -> None:
+        done = self._load.done
+        if done is not None:
+            self._load.stop()
+            self._reply(m.LoadDone(done))
+            self._send_status()
+
+    # --- commands ---
+
+    def _handle(self, command: m.Command) -> None:
+        try:
+            self._dispatch(command)
+        except UserError as error:
+            self._refuse(command, str(error))
+
+    def _dispatch(self, command: m.Command) -> None:
+        match command:
+            case m.Submit():
+                self._submit(command.ticket, command.request)
+            case m.SubmitText():
+                self._submit(command.ticket, self._request(command))
+            case m.Cancel():
+                self.engine.cancel(command.request_id)
+            case m.Configure():
+                self.engine.configure(scheduler=command.scheduler, max_batch=command.max_batch)
+                self._send_status()
+            case m.Load():
+                self.start_load(command)
+            case m.StopLoad():
+                self._load.stop()
+                self.engine.event("load", {"workload": None})
+                self._send_status()
+            case m.Pause():
+                self._pause()
+            case m.Resume():
+                self._resume()
+            case m.StepOnce():
+                self._single_steps += self._paused
+            case m.Shutdown():
+                self._stopping = True
+
+    def _refuse(self, command: m.Command, why: str) -> None:
+        if isinstance(command, m.Submit | m.SubmitText):
+            self._reply(m.Refused(command.ticket, why))
+        else:
+            self._reply(m.Rejected(type(command).__name__, why))
+
+    def _submit(self, ticket: str, request: Request) -> None:
+        self._reply(m.Accepted(ticket, self.engine.submit(request)))
+
+    def _request(self, command: m.SubmitText) -> Request:
+        """A person's text through the chat template, as long an answer as the context allows."""
+        ids = self._built.source.tokenizer.encode_chat(command.text)
+        room = max(1, self._built.spec.max_context - len(ids))
+        sampling = SamplingParams(
+            max_tokens=min(command.max_tokens, room),
+            temperature=command.temperature,
+            top_p=command.top_p,
+            seed=command.seed,
+            stop=command.stop,
+        )
+        return Request(tuple(ids), sampling, command.arrived_ns, "prompt")
+
+    def start_load(self, load: m.Load) -> None:
+        """Replace the load. Raises UserError before anything changes."""
+        self._load.start(load)
+        self.engine.event("load", self._load.settings)
+        self._send_status()
+
+    def _pause(self, *, single_step: bool = False) -> None:
+        if self._paused:
+            return
+        self._admit_load()  # what has arrived by now arrived before the pause
+        now = now_ns()
+        self._paused = True
+        self._load.pause(now)
+        self.engine.idle()
+        self.engine.event("pause", {"single_step": single_step}, now)
+        self._send_status()
+
+    def _resume(self, *, single_step: bool = False) -> None:
+        if not self._paused:
+            return
+        now = now_ns()
+        self._paused = False
+        self._load.resume(now)
+        self.engine.event("resume", {"single_step": single_step}, now)
+        if not single_step:
+            self._single_steps = 0
+            self._send_status()
+
+    def _send_status(self) -> None:
+        engine = self.engine
+        self._reply(
+            m.Status(engine.scheduler.name, engine.queue.max_batch, self._paused, self._load.load)
+        )

@@ -1,0 +1,15 @@
+"""How many cores there are to use. No torch."""
+
+from __future__ import annotations
+
+import os
+
+
+def available_cores() -> int:
+    """Cores that this process may run on (a container or taskset may offer fewer than exist)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cores_beside_a_server() -> int:
+    """One core stays free for the server: spinning threads on all of them slow each other."""
+    return max(1, available_cores() - 1)
