@@ -1,0 +1,19 @@
+"""The navigation: run by Streamlit for every visitor and rerun, so it stays tiny."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+PAGES = Path(__file__).resolve().parent.parent / "pages"
+STYLE = (Path(__file__).resolve().parent / "static" / "page.css").read_text()
+
+st.set_page_config(page_title="Stepscope", page_icon=":material/stacked_line_chart:", layout="wide")
+st.html(f'<div class="ss-style"></div><style>{STYLE}</style>')
+entries = [
+    st.Page(PAGES / "live.py", title="Live", url_path="live", default=True),
+    st.Page(PAGES / "roofline.py", title="Roofline", url_path="roofline"),
+    st.Page(PAGES / "scheduling.py", title="Scheduling", url_path="scheduling"),
+]
+st.navigation(entries, position="top").run()

@@ -1,0 +1,196 @@
+"""Batch against intensity, and batch against time: where adding a sequence stops being free."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from app.figures.data import Figure, nice_ceiling, numbers, significant
+from app.figures.roofline import Decode, Peaks
+from app.theme import Theme, axis, layout, note, rgba
+from app.units import three
+from engine.physics.roofline import (
+    crossover_batch_with_kv,
+    decode_compute_time_s,
+    decode_intensity,
+    decode_memory_time_s,
+    intensity_asymptote,
+)
+
+INTENSITY_PX = 232
+CROSSOVER_PX = 258
+_TICKS = [2**i for i in range(11)]
+
+
+def batches(last: float) -> list[float]:
+    """Batches to draw a curve at, four to an octave, from 1 to last."""
+    steps = max(1, math.ceil(4 * math.log2(max(last, 2))))
+    return [2 ** (i / 4) for i in range(steps + 1)]
+
+
+def _batch_axis(look: Theme, title: str, last: float) -> dict[str, Any]:
+    span = [math.log10(0.85), math.log10(last * 1.1)]
+    ticks = {"tickvals": _TICKS, "ticktext": [str(t) for t in _TICKS]}
+    return axis(look, title, type="log", range=span, **ticks)
+
+
+def _line(name: str, xs: list[float], ys: list[float], **line: Any) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": numbers(xs),
+        "y": numbers(ys),
+        "line": {"width": 3, **line},
+        "hovertemplate": f"{name}<br>batch %{{x:.3g}}: %{{y:.3g}}<extra></extra>",
+    }
+
+
+def _dot(look: Theme, x: float, y: float) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "live",
+        "x": [significant(x, 4)],
+        "y": [significant(y, 4)],
+        "marker": {"color": look.decode, "size": 14, "line": {"color": look.text, "width": 2}},
+        "hovertemplate": "now: batch %{x}, %{y:.3g}<extra></extra>",
+    }
+
+
+def intensity(
+    decode: Decode | None, peaks: Peaks | None, batch: float, look: Theme, last: float = 64
+) -> Figure:
+    """Intensity of a decode step over its batch at the current context, up to its KV asymptote."""
+    shape = layout(look, INTENSITY_PX, margin={"l": 60, "r": 8, "t": 24, "b": 40})
+    shape["xaxis"] = _batch_axis(look, "decode batch", last)
+    notes = [_heading(look, "Intensity over batch")]
+    if decode is None:
+        shape["yaxis"] = axis(look, "FLOP/byte", range=[0, 1])
+        shape["annotations"] = notes
+        return {"data": [], "layout": shape}
+    xs = batches(last)
+    cap = intensity_asymptote(decode.model, decode.context)
+    ys = [decode_intensity(decode.model, b, decode.context) for b in xs]
+    top = nice_ceiling(max(ys[-1], min(cap, 3 * ys[-1]), peaks.ridge if peaks else 0) * 1.12)
+    data = [_line("decode", xs, ys, color=look.decode)]
+    shape["yaxis"] = axis(look, "FLOP/byte", range=[0, top], nticks=5)
+    if peaks and peaks.ridge < top:
+        data.append(_line("ridge", [0.85, last * 1.1], [peaks.ridge] * 2, color=look.compute))
+        notes.append(_on_line(look, f"ridge {three(peaks.ridge)}", peaks.ridge))
+    if cap < top:
+        dashed = {"color": look.cached, "dash": "dash"}
+        data.append(_line("KV cap", [0.85, last * 1.1], [cap] * 2, **dashed))
+        notes.append(_on_line(look, f"KV caps this at {three(cap)} FLOP/byte", cap))
+    data.append(_dot(look, batch, decode_intensity(decode.model, batch, decode.context)))
+    shape["annotations"] = notes
+    return {"data": data, "layout": shape}
+
+
+def _heading(look: Theme, text: str) -> dict[str, Any]:
+    place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1}
+    return note(look, f"<b>{text}</b>", 14, **place, xanchor="left", yanchor="bottom")
+
+
+def _on_line(look: Theme, text: str, y: float) -> dict[str, Any]:
+    return note(look, text, x=math.log10(0.9), y=y, xanchor="left", yanchor="bottom")
+
+
+def crossover(
+    decode: Decode | None,
+    peaks: Peaks | None,
+    measured: pd.DataFrame,
+    now: tuple[float, float] | None,
+    look: Theme,
+    last: float = 64,
+) -> Figure:
+    """Step time over batch, ms: weights alone, with KV, compute, and the measured medians.
+
+    measured: rows of `queries.roofline.measured_by_batch`; now: (batch, t_step_s) of the newest.
+    """
+    shape = layout(look, CROSSOVER_PX, margin={"l": 60, "r": 8, "t": 24, "b": 40})
+    notes = [_heading(look, "What one more sequence costs")]
+    data: list[dict[str, Any]] = []
+    times_ms = [float(t) * 1e3 for t in measured["t_step_s"]]
+    if decode and peaks:
+        data += _curves(decode, peaks, look, last)
+        notes += _regions(decode, peaks, look, last)
+        times_ms += [v for line in data for v in line["y"]]
+    data += _measured(measured, look)
+    if now:
+        data.append(_dot(look, now[0], now[1] * 1e3))
+        times_ms.append(now[1] * 1e3)
+    shown = [t for t in times_ms if t > 0] or [1.0, 10.0]
+    floor = max(min(shown), max(shown) / 300)
+    ends = [math.log10(floor * 0.8), math.log10(nice_ceiling(max(shown) * 1.6))]
+    shape["xaxis"] = _batch_axis(look, "decode batch", last)
+    ticks = {"tickvals": [v * 10**p for p in range(-3, 5) for v in (1, 2, 5)]}
+    shape["yaxis"] = axis(look, "step, ms", type="log", range=ends, **ticks)
+    shape["annotations"] = notes
+    return {"data": data, "layout": shape}
+
+
+def _curves(decode: Decode, peaks: Peaks, look: Theme, last: float) -> list[dict[str, Any]]:
+    xs = batches(last)
+    model, at = decode.model, decode.context
+    weights = model.weight_bytes / peaks.bandwidth * 1e3
+    memory = [decode_memory_time_s(model, b, at, peaks.bandwidth) * 1e3 for b in xs]
+    compute = [decode_compute_time_s(model, b, at, peaks.flops) * 1e3 for b in xs]
+    return [
+        _line("weights", [xs[0], xs[-1]], [weights] * 2, color=look.memory, dash="dot", width=2),
+        _line("weights + KV", xs, memory, color=look.memory),
+        _line("math", xs, compute, color=look.compute),
+    ]
+
+
+def _regions(decode: Decode, peaks: Peaks, look: Theme, last: float) -> list[dict[str, Any]]:
+    cross = crossover_batch_with_kv(decode.model, decode.context, peaks.flops, peaks.bandwidth)
+    place = {"xref": "x", "yref": "paper", "y": 0.99, "yanchor": "top"}
+    if cross.batch is None or cross.batch > last:
+        why = "nearly free all the way: " if cross.batch else "no crossover: "
+        more = f"math overtakes at {three(cross.batch)}" if cross.batch else "KV grows faster"
+        return [note(look, why + more, 14, **place, x=math.log10(0.9), xanchor="left")]
+    edge = math.log10(cross.batch)
+    back = {"bgcolor": rgba(look.background, 0.7)}
+    return [
+        note(look, "nearly free ◂", 14, **place, x=edge, xanchor="right", xshift=-6, **back),
+        note(look, "▸ each one costs", 14, **place, x=edge, xanchor="left", xshift=6, **back),
+        note(
+            look,
+            f"<b>{three(cross.batch)}</b>",
+            14,
+            **{**place, "y": 0.02, "yanchor": "bottom"},
+            x=edge,
+            xanchor="center",
+            **back,
+        ),
+    ]
+
+
+def _measured(measured: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
+    if measured.empty:
+        return []
+    middle = measured["t_step_s"]
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "measured median, P10–P90",
+            "x": numbers(measured["batch"]),
+            "y": numbers(middle, scale=1e3),
+            "error_y": {
+                "type": "data",
+                "symmetric": False,
+                "array": numbers(measured["high_s"] - middle, scale=1e3),
+                "arrayminus": numbers(middle - measured["low_s"], scale=1e3),
+                "color": look.decode,
+                "thickness": 1.5,
+                "width": 0,
+            },
+            "marker": {"color": look.decode, "size": 7, "line": {"width": 0}},
+            "customdata": measured["n"].tolist(),
+            "hovertemplate": "batch %{x}: %{y:.3g} ms<extra>median of %{customdata}</extra>",
+        }
+    ]

@@ -1,0 +1,52 @@
+"""From columns to plotly's lists: rounded, since digits nobody sees are bytes on every update."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+Figure = dict[str, Any]
+_NICE = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+
+
+def numbers(values: Iterable[Any], digits: int = 4, scale: float = 1.0) -> list[float | None]:
+    """Each value times scale to so many significant digits; NULL and NaN become None."""
+    return [None if pd.isna(v) else significant(float(v) * scale, digits) for v in values]
+
+
+def places(values: Iterable[Any], decimals: int = 3) -> list[float | None]:
+    """Each value to so many decimals, for positions on an axis of fixed range."""
+    return [None if pd.isna(v) else round(float(v), decimals) for v in values]
+
+
+def significant(value: float, digits: int) -> float:
+    """Value to so many significant digits."""
+    if value == 0 or not math.isfinite(value):
+        return value
+    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
+
+
+def known(value: Any) -> float | None:
+    """A float, or None for NULL and NaN."""
+    return None if value is None or pd.isna(value) else float(value)
+
+
+def nice_ceiling(value: float) -> float:
+    """The next round number: axis ends that seldom change don't move the page."""
+    if value <= 0 or not math.isfinite(value):
+        return 1.0
+    power: float = 10.0 ** math.floor(math.log10(value))
+    return next(n * power for n in _NICE if n * power >= value * (1 - 1e-9))
+
+
+def detail(text: Any) -> dict[str, Any]:
+    """The JSON of an event; anything else is an empty dict."""
+    try:
+        value = json.loads(text)
+    except (TypeError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

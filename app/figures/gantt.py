@@ -1,0 +1,255 @@
+"""Who held which place in the batch: merged segments, or a heatmap where there are too many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from app.figures import marks as events
+from app.figures.data import Figure, nice_ceiling, numbers, places
+from app.theme import Theme, axis, hatched, layout, note
+from app.units import count, duration
+
+HEIGHT_PX = 500
+PHASES = {"prefill": "prefill", "decode": "decode", "recompute": "lost", "padded": "padding"}
+_LANES_DOMAIN = [0.25, 1.0]
+_WAIT_DOMAIN = [0.0, 0.14]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What the picture covers: by time (seconds before the newest step) or by step number."""
+
+    span_s: float
+    lanes: int
+    by: str = "slot"
+    steps: bool = False
+    first_step: int = 0
+    last_step: int = 0
+
+    @property
+    def ends(self) -> list[float]:
+        if self.steps:
+            return [self.first_step, max(self.last_step + 1, self.first_step + 10)]
+        return [-self.span_s, 0]
+
+
+def gantt(
+    segments: pd.DataFrame,
+    waiting: pd.DataFrame,
+    marks: pd.DataFrame,
+    hold: dict[str, Any] | None,
+    window: Window,
+    look: Theme,
+) -> Figure:
+    """segments, waiting, hold: from `queries.scheduling`; marks: from `queries.live.marks`."""
+    rows = _lanes(segments, window)
+    data = [_idle(rows, window, look)] if window.by == "slot" else []
+    data += [_phase(rows, p, window, look) for p in PHASES]
+    data.append(_held(rows, window, look))
+    return _finish(data, rows, waiting, marks, hold, window, look)
+
+
+def heat(
+    cells: pd.DataFrame,
+    waiting: pd.DataFrame,
+    marks: pd.DataFrame,
+    window: Window,
+    columns: int,
+    look: Theme,
+) -> Figure:
+    """cells: rows of `queries.scheduling.heat`; a cell shows the phase that took most of it."""
+    lanes = sorted(cells["lane"].unique())
+    codes = {phase: i for i, phase in enumerate(PHASES)}
+    index = {lane: i for i, lane in enumerate(lanes)}
+    grid: list[list[int | None]] = [[None] * columns for _ in lanes]
+    for lane, at, phase in cells[["lane", "bin", "phase"]].itertuples(index=False):
+        if 0 <= at < columns:
+            grid[index[lane]][at] = codes[phase]
+    width = window.span_s / columns
+    steps = len(codes)
+    scale = []
+    for i, role in enumerate(PHASES.values()):
+        scale += [[i / steps, look.fill(role)], [(i + 1) / steps, look.fill(role)]]
+    trace = {
+        "type": "heatmap",
+        "name": "phase",
+        "z": grid,
+        "x0": -window.span_s + width / 2,
+        "dx": width,
+        "y0": 1,
+        "dy": 1,
+        "zmin": -0.5,
+        "zmax": steps - 0.5,
+        "colorscale": scale,
+        "showscale": False,
+        "ygap": 1,
+        "hoverinfo": "skip",
+    }
+    timed = Window(window.span_s, max(len(lanes), 1), window.by)
+    rows = pd.DataFrame({"row": list(range(1, len(lanes) + 1)), "lane": lanes})
+    return _finish([trace], rows, waiting, marks, None, timed, look)
+
+
+def _lanes(segments: pd.DataFrame, window: Window) -> pd.DataFrame:
+    """Add the row each lane is drawn on (1 = top), the place on x and the length there."""
+    rows = segments.copy()
+    if window.by == "slot":
+        rows["row"] = rows["lane"] + 1
+    else:
+        rows["row"] = rows["lane"].rank(method="dense").astype(int) if len(rows) else rows["lane"]
+    rows["x"] = rows["first_step"] if window.steps else rows["start_s"]
+    end = rows["last_step"] + 1 if window.steps else rows["end_s"]
+    rows["length"] = end - rows["x"]
+    return rows
+
+
+def _bars(rows: pd.DataFrame, name: str) -> dict[str, Any]:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "base": places(rows["x"], 4),
+        "x": places(rows["length"], 4),
+        "y": rows["row"].tolist(),
+        "width": 0.8,
+    }
+
+
+def _phase(rows: pd.DataFrame, phase: str, window: Window, look: Theme) -> dict[str, Any]:
+    mine = rows[rows["phase"] == phase]
+    colour = look.fill(PHASES[phase])
+    marker: dict[str, Any] = {"color": colour, "line": {"width": 0}}
+    if phase == "padded":
+        marker = {
+            "color": colour,
+            "pattern": hatched(colour, look.background),
+            "line": {"width": 0},
+        }
+    took = mine["end_s"] - mine["start_s"]
+    tells = zip(mine["request_id"], took, mine["tokens"], strict=True)
+    return {
+        **_bars(mine, "padding" if phase == "padded" else phase),
+        "marker": marker,
+        "text": [f"r-{int(r)} · {duration(t)} · {count(n)} tokens" for r, t, n in tells],
+        "textposition": "none",
+        "hovertemplate": f"%{{text}}<extra>{PHASES[phase]}</extra>",
+    }
+
+
+def _idle(rows: pd.DataFrame, window: Window, look: Theme) -> dict[str, Any]:
+    """Outlines only, from the first thing in the window to its end: nothing was there to run."""
+    start = float(rows["x"].min()) if len(rows) else window.ends[0]
+    lanes = range(1, window.lanes + 1)
+    length = window.ends[1] - start
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": "idle",
+        "base": [round(start, 4)] * window.lanes,
+        "x": [round(length, 4)] * window.lanes,
+        "y": list(lanes),
+        "width": 0.8,
+        "marker": {"color": "rgba(0,0,0,0)", "line": {"color": look.idle, "width": 1}},
+        "hoverinfo": "skip",
+    }
+
+
+def _held(rows: pd.DataFrame, window: Window, look: Theme) -> dict[str, Any]:
+    """Outlines where an admitted request got nothing while others' prefill ran."""
+    ordered = rows.sort_values(["row", "first_step"])
+    ahead = ordered.shift(-1)
+    same = (ahead["row"] == ordered["row"]) & (ahead["request_id"] == ordered["request_id"])
+    gap = same & (ahead["first_step"] > ordered["last_step"] + 1)
+    held = ordered[gap].assign(
+        x=(ordered["x"] + ordered["length"])[gap],
+        length=(ahead["x"] - ordered["x"] - ordered["length"])[gap],
+    )
+    return {
+        **_bars(held, "held by others' prefill"),
+        "marker": {"color": look.background, "line": {"color": look.decode, "width": 1.5}},
+        "hoverinfo": "skip",
+    }
+
+
+def _finish(
+    data: list[dict[str, Any]],
+    rows: pd.DataFrame,
+    waiting: pd.DataFrame,
+    marks: pd.DataFrame,
+    hold: dict[str, Any] | None,
+    window: Window,
+    look: Theme,
+) -> Figure:
+    lanes = int(max(window.lanes, rows["row"].max() if len(rows) else 1))
+    most = nice_ceiling(max(float(waiting["n_waiting"].max()) if len(waiting) else 1.0, 4.0) * 1.1)
+    data = [*data, _waiting(waiting, window, look)]
+    shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": 56, "r": 8, "t": 24, "b": 40})
+    shape |= _axes(lanes, most, rows, window, look)
+    place = {"yref": "paper", "y": 1.0}
+    if not window.steps:
+        data.append(events.lines(look, marks, most, yaxis="y2"))
+        data.append(_through(marks, lanes, look))
+        shape["annotations"] = [
+            {**a, "yanchor": "bottom"} for a in events.labels(look, marks, window.span_s, **place)
+        ]
+    if hold and not window.steps and window.by == "slot":
+        shape.setdefault("annotations", []).append(_hold_note(hold, lanes, look))
+    return {"data": data, "layout": shape}
+
+
+def _through(marks: pd.DataFrame, lanes: int, look: Theme) -> dict[str, Any]:
+    line = events.lines(look, marks, lanes + 0.5)
+    line["y"] = [0.5 if y == 0 else y for y in line["y"]]
+    return line
+
+
+def _hold_note(hold: dict[str, Any], lanes: int, look: Theme) -> dict[str, Any]:
+    one = int(hold["decode_seqs"])
+    text = f"{int(hold['padded_slots'])} slots wait {duration(hold['hold_s'])} for {one}"
+    x = (max(float(hold["start_s"]), -1e9) + float(hold["end_s"])) / 2
+    back = {"bgcolor": look.background, "borderpad": 4}
+    return note(look, text, 15, x=round(x, 3), y=lanes / 2 + 0.5, yref="y", **back)
+
+
+def _waiting(waiting: pd.DataFrame, window: Window, look: Theme) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "waiting",
+        "x": numbers(waiting["step"], 9) if window.steps else places(waiting["x_s"], 3),
+        "y": waiting["n_waiting"].tolist(),
+        "yaxis": "y2",
+        "line": {"color": look.text, "width": 2, "shape": "hv"},
+        "hovertemplate": "%{y} waiting<extra></extra>",
+    }
+
+
+def _axes(
+    lanes: int, most: float, rows: pd.DataFrame, window: Window, look: Theme
+) -> dict[str, Any]:
+    title = "step" if window.steps else "seconds before the newest step"
+    ticks = sorted({1, *range(5, lanes + 1, 5), lanes}) if lanes > 6 else list(range(1, lanes + 1))
+    if lanes > 40:
+        ticks = sorted({1, *range(10, lanes + 1, 10)})
+    ticks = [t for t in ticks if t == lanes or lanes - t > lanes / 24 or lanes <= 12]
+    names = [str(t) for t in ticks]
+    if window.by == "request" and len(rows):
+        lane_of = dict(zip(rows["row"], rows["lane"], strict=True))
+        names = [f"r-{int(lane_of[t])}" if t in lane_of else "" for t in ticks]
+    lane_axis = axis(
+        look,
+        window.by,
+        domain=_LANES_DOMAIN,
+        range=[lanes + 0.5, 0.5],
+        tickvals=ticks,
+        ticktext=names,
+        showgrid=False,
+        showline=False,
+        ticks="",
+    )
+    wait = axis(look, "waiting", domain=_WAIT_DOMAIN, range=[0, most], nticks=4, showline=False)
+    x = axis(look, title, range=window.ends, anchor="y2", nticks=8)
+    return {"xaxis": x, "yaxis": lane_axis, "yaxis2": wait | {"ticks": ""}}

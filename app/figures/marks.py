@@ -1,0 +1,92 @@
+"""Marks on time axes: what somebody did, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from app.figures.data import detail
+from app.theme import Theme, note
+
+MAX_LABELS = 6
+# Of these many can come in a row; the line says enough after the first.
+_CROWDED = ("peak_beaten", "drop")
+
+
+def label(kind: str, raw: Any) -> str:
+    """A few words for an event: "→ static", "max batch 10", "load skew × 8", …"""
+    facts = detail(raw)
+    if kind == "scheduler_switch":
+        return f"→ {facts.get('to', 'switch')}"
+    if kind == "max_batch":
+        return f"max batch {facts.get('to', facts.get('max_batch', ''))}".strip()
+    if kind == "load":
+        return _load_label(facts)
+    if kind == "peak_beaten":
+        return "peak beaten: recalibrate"
+    return kind.replace("_", " ")
+
+
+def _load_label(facts: dict[str, Any]) -> str:
+    wanted = facts.get("to", facts)
+    if not isinstance(wanted, dict) or not wanted.get("workload"):
+        return "load off"
+    if wanted.get("concurrency") is not None:
+        return f"{wanted['workload']} × {wanted['concurrency']}"
+    if wanted.get("rate") is not None:
+        return f"{wanted['workload']} {wanted['rate']:g}/s"
+    return str(wanted["workload"])
+
+
+def lines(
+    look: Theme, marks: pd.DataFrame, top: float, xaxis: str = "x", yaxis: str = "y"
+) -> dict[str, Any]:
+    """One trace with a vertical line from 0 to `top` for every mark."""
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    for x in marks["x_s"]:
+        xs += [round(float(x), 3), round(float(x), 3), None]
+        ys += [0, top, None]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "marks",
+        "x": xs,
+        "y": ys,
+        "xaxis": xaxis,
+        "yaxis": yaxis,
+        "line": {"color": look.text, "width": 1.5, "dash": "dash"},
+        "hoverinfo": "skip",
+        "connectgaps": False,
+    }
+
+
+def labels(look: Theme, marks: pd.DataFrame, span_s: float, **place: Any) -> list[dict[str, Any]]:
+    """Annotations for the newest marks, none on top of another; `place` holds yref and y."""
+    shown: list[dict[str, Any]] = []
+    free_until = float("inf")
+    seen: set[str] = set()
+    for mark in reversed(list(marks.itertuples())):
+        x, kind = float(str(mark.x_s)), str(mark.kind)
+        text = label(kind, mark.detail)
+        need = span_s * (0.012 + 0.0062 * len(text))
+        if (kind in _CROWDED and kind in seen) or x + need > free_until or len(shown) >= MAX_LABELS:
+            continue
+        seen.add(kind)
+        free_until = x
+        shown.append(_label(look, text, x, x + need > 0, place))
+    return shown
+
+
+def _label(look: Theme, text: str, x: float, flip: bool, place: dict[str, Any]) -> dict[str, Any]:
+    return note(
+        look,
+        text,
+        x=round(x, 3),
+        xanchor="right" if flip else "left",
+        yanchor="top",
+        xshift=-3 if flip else 3,
+        bgcolor=look.background,
+        **place,
+    )

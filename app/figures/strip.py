@@ -1,0 +1,154 @@
+"""The step strip and the token strip: the last 30 s, a bar for every step or for every bin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from app.figures import marks as events
+from app.figures.data import Figure, nice_ceiling, numbers, places, significant
+from app.theme import Theme, axis, layout, note
+from app.units import count, duration
+
+HEIGHT_PX = 246
+CLIP_MEDIANS = 4
+MAX_CALLOUTS = 4
+_STEP_DOMAIN = [0.42, 1.0]
+_TOKEN_DOMAIN = [0.0, 0.27]
+
+
+def clip_at(median: float, tallest: float) -> tuple[float, bool]:
+    """Where bars end, and whether any is cut: four times the median to two digits."""
+    limit = significant(CLIP_MEDIANS * median, 2)
+    return (limit, True) if tallest > limit else (tallest, False)
+
+
+def strip(
+    bars: pd.DataFrame,
+    marks: pd.DataFrame,
+    median_s: float,
+    span_s: float,
+    binned_s: float | None,
+    look: Theme,
+) -> Figure:
+    """Two rows on one time axis: step time in ms, and tokens per step.
+
+    bars and marks: rows of `queries.live.strip` and `.marks`; median_s of all steps of the window.
+    """
+    tallest_ms = float(bars["t_step_s"].max()) * 1e3
+    limit_ms, cut = clip_at(median_s * 1e3, tallest_ms)
+    totals = bars["prefill_tokens"] + bars["decode_tokens"] + bars["lost_tokens"]
+    limit_tokens, cut_tokens = clip_at(max(float(totals.median()), 2.0), float(totals.max()))
+    tops = (nice_ceiling(limit_ms * 1.14), nice_ceiling(limit_tokens * 1.1))
+    data = _steps(bars, look, limit_ms) + _tokens(bars, look, limit_tokens)
+    data += [events.lines(look, marks, tops[0]), events.lines(look, marks, tops[1], yaxis="y2")]
+    shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": 52, "r": 8, "t": 4, "b": 34})
+    shape |= _axes(look, span_s, tops)
+    shape["annotations"] = events.labels(look, marks, span_s, yref="y domain", y=1.0)
+    if cut:
+        shape["annotations"] += _callouts(bars, look, limit_ms)
+    shape["annotations"] += _captions(look, binned_s, cut, cut_tokens, limit_ms, limit_tokens)
+    return {"data": data, "layout": shape}
+
+
+def _axes(look: Theme, span_s: float, tops: tuple[float, float]) -> dict[str, Any]:
+    x = axis(look, "seconds before the newest step", range=[-span_s, 0], anchor="y2", nticks=8)
+    quiet = {"nticks": 4, "showline": False, "ticks": "", "rangemode": "tozero"}
+    return {
+        "xaxis": x,
+        "yaxis": axis(look, "step, ms", domain=_STEP_DOMAIN, range=[0, tops[0]], **quiet),
+        "yaxis2": axis(look, "tokens", domain=_TOKEN_DOMAIN, range=[0, tops[1]], **quiet),
+    }
+
+
+def _steps(bars: pd.DataFrame, look: Theme, limit_ms: float) -> list[dict[str, Any]]:
+    prompt = bars["phase"] != "decode"
+    groups = (("with prefill", "prefill", bars[prompt]), ("decode", "decode", bars[~prompt]))
+    return [
+        {
+            "type": "bar",
+            "name": name,
+            "x": places(rows["x_s"]),
+            "y": numbers((rows["t_step_s"] * 1e3).clip(upper=limit_ms)),
+            "width": places(rows["width_s"], 4),
+            "customdata": rows["step"].tolist(),
+            "text": [duration(t) for t in rows["t_step_s"]],
+            "textposition": "none",
+            "marker": {"color": look.fill(role), "line": {"width": 0}},
+            "hovertemplate": "step %{customdata} · %{text}<extra>" + name + "</extra>",
+        }
+        for name, role, rows in groups
+    ]
+
+
+def _tokens(bars: pd.DataFrame, look: Theme, limit: float) -> list[dict[str, Any]]:
+    """Stacked by hand, decode at the bottom, since bars are cut at the limit."""
+    out: list[dict[str, Any]] = []
+    base = pd.Series(0.0, index=bars.index)
+    for name, column in (("decode", "decode"), ("prefill", "prefill"), ("lost", "lost")):
+        tokens = bars[f"{column}_tokens"].astype(float)
+        rows = tokens > 0
+        ends = (base + tokens).clip(upper=limit)
+        shown = (ends - base.clip(upper=limit))[rows]
+        out.append(
+            {
+                "type": "bar",
+                "name": f"{name} tokens",
+                "x": places(bars["x_s"][rows]),
+                "y": numbers(shown),
+                "base": numbers(base.clip(upper=limit)[rows]),
+                "width": places(bars["width_s"][rows], 4),
+                "text": [count(t) for t in tokens[rows]],
+                "textposition": "none",
+                "yaxis": "y2",
+                "marker": {"color": look.fill(name), "line": {"width": 0}},
+                "hovertemplate": f"%{{text}} {name} tokens<extra></extra>",
+            }
+        )
+        base = base + tokens
+    return out
+
+
+def _callouts(bars: pd.DataFrame, look: Theme, limit_ms: float) -> list[dict[str, Any]]:
+    """The tallest of the cut bars, apart from each other, with their real time."""
+    shown: list[float] = []
+    out = []
+    for row in bars.nlargest(24, "t_step_s").itertuples():
+        x, t = float(str(row.x_s)), float(str(row.t_step_s))
+        if t * 1e3 <= limit_ms or len(out) >= MAX_CALLOUTS:
+            break
+        if any(abs(x - other) < 3.2 for other in shown):
+            continue
+        shown.append(x)
+        place: dict[str, Any] = {"x": round(x, 2), "y": limit_ms, "yanchor": "bottom"}
+        anchor = "right" if x > -2 else "center"
+        out.append(note(look, f"{duration(t)} ▲", **place, xanchor=anchor, yref="y"))
+    return out
+
+
+def _captions(
+    look: Theme,
+    binned_s: float | None,
+    cut: bool,
+    cut_tokens: bool,
+    limit_ms: float,
+    limit_tokens: float,
+) -> list[dict[str, Any]]:
+    bar = (
+        "a bar is a step"
+        if binned_s is None
+        else f"a bar is the longest step of {duration(binned_s)}"
+    )
+    steps = [bar, f"cut at {duration(limit_ms / 1e3)}, 4× the median"] if cut else [bar]
+    tokens = ["tokens of a step" if binned_s is None else "the step with most tokens"]
+    tokens += [f"cut at {count(limit_tokens)}"] if cut_tokens else []
+    place = {"xref": "paper", "x": 1, "xanchor": "right", "yanchor": "bottom", "yref": "paper"}
+    muted = {"size": 13, "color": look.muted}
+    gap = note(look, " · ".join(tokens), y=_TOKEN_DOMAIN[1], **place)
+    gap["font"] = muted
+    top = note(look, " · ".join(steps), y=_STEP_DOMAIN[0] - 0.13, **place)
+    top["font"] = muted
+    both = note(look, f"{' · '.join(steps)}  |  below: {' · '.join(tokens)}", y=0.29, **place)
+    both["font"] = muted
+    return [both]

@@ -1,0 +1,40 @@
+"""Widgets show the engine's real state, whoever changed it, and never fight the hand on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from app import state
+from telemetry.clock import now_ns
+
+# A change that the engine has not confirmed by then was refused: show what is real again.
+PATIENCE_S = 2.5
+
+
+def follow(key: str, actual: Any) -> None:
+    """Before the widget with this key is made: set it to the engine's value.
+
+    While a change of this tab is on its way to the engine the widget keeps the new value.
+    """
+    sent = st.session_state.get(f"{key}:sent")
+    if sent is not None and sent[0] != actual and now_ns() < sent[1]:
+        return
+    st.session_state.pop(f"{key}:sent", None)
+    if st.session_state.get(key) != actual:
+        st.session_state[key] = actual
+
+
+def changed(key: str, send: Callable[[state.Session, Any], None]) -> None:
+    """on_change of a followed widget: send its new value to the engine."""
+    current, value = state.session(), st.session_state[key]
+    if current is None or value is None:
+        return
+    st.session_state[f"{key}:sent"] = (value, now_ns() + int(PATIENCE_S * 1e9))
+    try:
+        send(current, value)
+    except Exception as error:  # one line for the person; the widget goes back by itself
+        st.session_state.pop(f"{key}:sent", None)
+        st.toast(str(error), icon=":material/error:")

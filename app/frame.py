@@ -1,0 +1,164 @@
+"""The frame of every page: toolbar, the headline sentence, and the legend beside its controls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import streamlit as st
+
+from app import state
+from app.follow import changed, follow
+from app.live.component import html, live
+from app.live.views import LIVE
+from telemetry.queries.live import past_runs
+
+REFRESH_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a page needs to know: which view and which run it shows."""
+
+    view: str
+    run: str
+
+    @property
+    def is_live(self) -> bool:
+        return self.run == LIVE
+
+    def params(self, **more: str) -> dict[str, str]:
+        """Parameters of the stream: all mounts of a page use the same ones and share it."""
+        return {"run": self.run, **more}
+
+
+def frame(view: str) -> Frame:
+    """Draw the toolbar; the page then draws headline, controls and panels."""
+    with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
+        run = _run_selector()
+        _engine_controls(run == LIVE)
+        _badge(run)
+    return Frame(view, run)
+
+
+def headline(page: Frame, **params: str) -> None:
+    """The one sentence, from the data."""
+    places = [html("headline", 30), html("counter", 30)]
+    live(page.view, places, page.params(**params), f"headline-{page.view}", "minmax(0,1fr) auto")
+
+
+def legend(entries: Sequence[tuple[str, str, str]]) -> None:
+    """(role, text, shape) each; shape: "" a block, "hatch", "outline", "line", "dash", "dot"."""
+    parts = "".join(
+        f'<span><i class="{shape}" style="{_swatch(role, shape)}"></i>{escape(text)}</span>'
+        for role, text, shape in entries
+    )
+    st.html(f'<div class="ss-legend">{parts}</div>')
+
+
+def _swatch(role: str, shape: str) -> str:
+    colour = f"var(--ss-{role})"
+    if shape == "hatch":
+        stripes = f"transparent 0 3px, {colour} 3px 5px"
+        return f"background: repeating-linear-gradient(135deg, {stripes}); opacity: 0.9"
+    if shape == "outline":
+        return f"border: 1.5px solid {colour}"
+    if shape == "dash":
+        return f"border-color: {colour}"
+    return f"background: {colour}"
+
+
+def runs() -> dict[str, str]:
+    """Choices of the run selector: the live run first, then the recorded ones of this database."""
+    current = state.session()
+    names = {LIVE: "● live run"}
+    if current is None:
+        return names
+    with current.store.reader() as reader:
+        rows = past_runs(reader).to_dict("records")
+    for row in rows:
+        started = f"{row['started_wall']:%d %b %H:%M:%S}"
+        if row["run_id"] == current.run_id:
+            names[LIVE] = f"● live run {row['started_wall']:%H:%M}"
+        else:
+            names[str(row["run_id"])] = f"{started} · {row['model']} {row['dtype']}"
+    return names
+
+
+def _run_selector() -> str:
+    names = runs()
+    if st.session_state.get("run") not in names:
+        st.session_state["run"] = LIVE
+    return str(
+        st.selectbox(
+            "Run",
+            list(names),
+            format_func=names.get,
+            key="run",
+            label_visibility="collapsed",
+            width=190,
+            bind="query-params",
+        )
+    )
+
+
+@st.fragment(run_every=REFRESH_S)
+def _engine_controls(is_live: bool) -> None:
+    """Scheduler, Pause, Step: every second as the engine has them, in every tab."""
+    current = state.session()
+    ready, status = (current.ready, current.status) if current else (None, None)
+    names = list(ready.schedulers) if ready else ["no-batching", "static", "continuous"]
+    off = not is_live or status is None
+    with st.container(horizontal=True, width="content", vertical_alignment="center", gap="small"):
+        if status:
+            follow("scheduler", status.scheduler)
+        st.segmented_control(
+            "Scheduler",
+            names,
+            key="scheduler",
+            required=status is not None,
+            disabled=off,
+            label_visibility="collapsed",
+            on_change=changed,
+            args=("scheduler", lambda engine, name: engine.configure(scheduler=name)),
+        )
+        _pause(current, bool(status and status.paused), off)
+
+
+def _pause(current: state.Session | None, paused: bool, off: bool) -> None:
+    icon = ":material/play_arrow:" if paused else ":material/pause:"
+    label = "Resume" if paused else "Pause"
+    if st.button(label, icon=icon, disabled=off, key="pause", width=110) and current:
+        (current.resume if paused else current.pause)()
+    step = st.button("Step", icon=":material/skip_next:", disabled=off or not paused, key="step")
+    if step and current:
+        current.step_once()
+
+
+def _badge(run: str) -> None:
+    facts = run_facts(run)
+    if facts is None:
+        st.html('<div class="ss-badge">the engine is starting</div>')
+        return
+    modelled = facts["clock"] == "modelled"
+    word = "MODELLED" if modelled else "measured"
+    where = facts["device"] if modelled else f"{str(facts['backend']).upper()} {facts['dtype']}"
+    text = f"{word} · {where} · {facts['model']} · {facts['device']}"
+    kind = " modelled" if modelled else ""
+    st.html(f'<div class="ss-badge{kind}" title="{escape(text)}">{escape(text)}</div>')
+
+
+def run_facts(run: str) -> dict[str, Any] | None:
+    """The runs row of what is shown; None while the engine is starting."""
+    current = state.session()
+    if current is None:
+        return None
+    run_id = current.run_id if run == LIVE else run
+    if run_id is None:
+        return None
+    from telemetry.queries.live import run as run_row
+
+    with current.store.reader() as reader:
+        return run_row(reader, run_id)

@@ -1,0 +1,89 @@
+"""Which views the stream serves, and how one is made from the session's state and the store."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from app import state
+from app.panels import live, roofline, scheduling, session
+from app.panels.view import Panels, Params, View
+from app.theme import theme
+from telemetry.reader import Reader
+
+VIEWS: dict[str, Panels] = {
+    "live": live.panels,
+    "roofline": roofline.panels,
+    "scheduling": scheduling.panels,
+}
+LIVE = "live"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one viewer watches; viewers of equal requests share each rendering."""
+
+    view: str
+    run: str = LIVE
+    look: str = "light"
+    params: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class Rendered:
+    """Each panel as JSON, so that a stream sends only those that changed."""
+
+    figures: dict[str, str] = field(default_factory=dict)
+    html: dict[str, str] = field(default_factory=dict)
+
+
+def version(request: Request) -> tuple[object, ...]:
+    """Changes exactly when the view may look different: a commit, progress, or an answer."""
+    current = state.session()
+    if current is None:
+        return (state.failure(),)
+    if request.run != LIVE:
+        return (request.run,)
+    ticket = current.last_ticket
+    given = current.answer(ticket) if ticket else None
+    said = (len(given.text), given.done, given.error) if given else ()
+    committed = current.store.committed
+    return (current.phase, current.progress, state.failure(), current.run_id, committed, said)
+
+
+def render(request: Request, reader: Reader | None) -> Rendered:
+    """Make the view now; reader None while there is no store yet."""
+    view = _view(request, reader)
+    view.html.setdefault("answer", _answer())
+    dump = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+    return Rendered(
+        {name: dump(figure) for name, figure in view.figures.items()},
+        {name: dump(text) for name, text in view.html.items()},
+    )
+
+
+def _view(request: Request, reader: Reader | None) -> View:
+    current, failed = state.session(), state.failure()
+    run = request.run if request.run != LIVE else (current.run_id if current else None)
+    if request.run == LIVE and failed:
+        return session.failed(failed)
+    if current is None or reader is None or run is None:
+        progress = current.progress if current else None
+        return session.starting(
+            progress.stage if progress else None, progress.fraction if progress else None
+        )
+    panels = VIEWS[request.view]
+    return panels(reader, run, _params(request), theme(request.look))
+
+
+def _params(request: Request) -> Params:
+    return dict(request.params)
+
+
+def _answer() -> str:
+    current = state.session()
+    ticket = current.last_ticket if current else None
+    given = current.answer(ticket) if current and ticket else None
+    if given is None:
+        return session.answer(None, "", False, None, None)
+    return session.answer(given.prompt, given.text, given.done, given.reason, given.error)

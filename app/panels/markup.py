@@ -1,0 +1,58 @@
+"""Small pieces of HTML: headline, tiles, numbers. Every text that came from outside is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+_WIDTH, _HEIGHT = 100.0, 24.0
+
+
+def headline(strong: str, rest: str = "") -> str:
+    """The one sentence of the page: its first part bold."""
+    tail = f" <span>{escape(rest)}</span>" if rest else ""
+    return f"<b>{escape(strong)}</b>{tail}"
+
+
+def spark(values: Sequence[float | None], role: str) -> str:
+    """A line over the window, drawn on its own range from 0; None leaves a gap."""
+    top = max((v for v in values if v is not None), default=0.0) or 1.0
+    step = _WIDTH / max(len(values) - 1, 1)
+    pieces: list[list[str]] = [[]]
+    for i, value in enumerate(values):
+        if value is None:
+            pieces.append([])
+        else:
+            y = _HEIGHT - 1 - (value / top) * (_HEIGHT - 3)
+            pieces[-1].append(f"{i * step:.1f},{y:.1f}")
+    lines = "".join(f'<polyline points="{" ".join(p)}"/>' for p in pieces if len(p) > 1)
+    box = f'viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" preserveAspectRatio="none"'
+    return f'<svg class="spark ink-{role}" {box} aria-hidden="true">{lines}</svg>'
+
+
+def tile(
+    name: str, value: str, note: str, series: Sequence[float | None], role: str, alert: bool = False
+) -> str:
+    """One number with its name, a remark and its last 30 s."""
+    mark = " alert" if alert else ""
+    return (
+        f'<div class="tile{mark}"><div class="name">{escape(name)}</div>'
+        f'<div class="value">{escape(value)} <small>{escape(note)}</small></div>'
+        f"{spark(series, role)}</div>"
+    )
+
+
+def tiles(parts: Sequence[str]) -> str:
+    """Tiles side by side."""
+    return f'<div class="tiles">{"".join(parts)}</div>'
+
+
+def numbers(title: str, facts: Sequence[tuple[str, str]]) -> str:
+    """A column of large numbers, each with its meaning below."""
+    rows = "".join(f"<dt>{escape(v)}</dt><dd>{escape(n)}</dd>" for v, n in facts)
+    return f'<div class="numbers"><h4>{escape(title)}</h4><dl>{rows}</dl></div>'
+
+
+def empty(title: str, text: str) -> str:
+    """What stands where nothing can be shown yet, with what to do."""
+    return f'<div class="empty"><b>{escape(title)}</b><p>{escape(text)}</p></div>'

@@ -1,0 +1,104 @@
+"""The Roofline page: where steps are, and where one more sequence stops being free."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from app.figures.crossover import crossover, intensity
+from app.figures.data import known
+from app.figures.roofline import Decode, Peaks, roofline
+from app.panels.live import waiting_view
+from app.panels.markup import headline
+from app.panels.view import Params, View
+from app.theme import Theme
+from app.units import count, percent, three
+from engine.physics.roofline import DecodeModel, crossover_batch_with_kv
+from telemetry.queries import live
+from telemetry.queries import roofline as queries
+from telemetry.reader import Reader
+
+SPAN_S = 60.0
+
+
+def panels(reader: Reader, run_id: str, params: Params, look: Theme) -> View:
+    """params: scale = "absolute" or "normalised"."""
+    run, newest = live.run(reader, run_id), live.newest(reader, run_id)
+    if run is None or newest is None:
+        return waiting_view()
+    peaks = peaks_of(run)
+    decode = decode_of(queries.decode_costs(reader, run_id))
+    trail = queries.trail(reader, run_id)
+    cloud = queries.cloud(reader, run_id, SPAN_S)
+    measured = queries.measured_by_batch(reader, run_id)
+    batch = max(1, int(newest["decode_seqs"]) + int(newest["padded_slots"]))
+    now = (float(batch), float(newest["t_step_s"])) if newest["phase"] == "decode" else None
+    normalised = params.get("scale") == "normalised"
+    last = float(max(64, 2 ** math.ceil(math.log2(max(batch, 1)))))
+    return View(
+        figures={
+            "roofline": roofline(cloud, trail, peaks, decode, look, normalised),
+            "intensity": intensity(decode, peaks, batch, look, last),
+            "crossover": crossover(decode, peaks, measured, now, look, last),
+        },
+        html={
+            "headline": _headline(newest, peaks, decode),
+            "counter": f"step {count(newest['step'])}",
+        },
+    )
+
+
+def peaks_of(run: dict[str, Any]) -> Peaks | None:
+    """The run's peaks, None where the source reported none."""
+    flops, bandwidth = known(run["peak_flops"]), known(run["peak_bandwidth"])
+    if not flops or not bandwidth:
+        return None
+    return Peaks(flops, bandwidth, str(run["peaks_source"] or "source unknown"))
+
+
+def decode_of(costs: pd.DataFrame) -> Decode | None:
+    """The cost model of one decoding sequence, read off a counted step.
+
+    Weights are in bytes as counted (embedding rows left to the step), so one "parameter" is a byte.
+    """
+    if costs.empty:
+        return None
+    row = costs.iloc[0]
+    context = known(row["context_tokens"])
+    if not context:
+        return None
+    model = DecodeModel(
+        total_params=float(row["weight_bytes"]),
+        active_params=float(row["matmul_flops"]) / 2,
+        bytes_per_param=1.0,
+        kv_bytes_per_token=float(row["kv_bytes"]) / context,
+        attention_flops_per_position=float(row["attention_flops"]) / context,
+    )
+    return Decode(model, context)
+
+
+def _headline(newest: dict[str, Any], peaks: Peaks | None, decode: Decode | None) -> str:
+    at = float(newest["intensity"])
+    if peaks is None:
+        strong = f"This step does {three(at)} FLOP for each byte."
+        return headline(strong, "Peaks are not reported by this source, so there is no roof.")
+    reached = float(newest["flops"]) / float(newest["t_step_s"]) / peaks.roof(at)
+    side = "memory-bound" if at < peaks.ridge else "compute-bound"
+    away = peaks.ridge / at if at < peaks.ridge else at / peaks.ridge
+    where = "left" if at < peaks.ridge else "right"
+    strong = (
+        f"{three(at)} FLOP/byte, ×{three(away)} {where} of the ridge: {side}, "
+        f"{percent(reached)} of its roof."
+    )
+    return headline(strong, _next(peaks, decode))
+
+
+def _next(peaks: Peaks, decode: Decode | None) -> str:
+    if decode is None:
+        return ""
+    cross = crossover_batch_with_kv(decode.model, decode.context, peaks.flops, peaks.bandwidth)
+    if cross.batch is None:
+        return f"No batch reaches the ridge: {cross.reason}."
+    return f"Decode turns compute-bound at batch {three(cross.batch)}."

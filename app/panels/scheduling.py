@@ -1,0 +1,97 @@
+"""The Scheduling page: who held which slot, what was padding, who waited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from app.figures.data import known
+from app.figures.gantt import Window, gantt, heat
+from app.panels.live import waiting_view
+from app.panels.markup import headline, numbers
+from app.panels.view import Params, View, number
+from app.theme import Theme
+from app.units import count, duration, percent, three
+from telemetry.queries import live
+from telemetry.queries import scheduling as queries
+from telemetry.reader import Reader
+
+
+def panels(reader: Reader, run_id: str, params: Params, look: Theme) -> View:
+    """params: span (seconds), rows = "slot" or "request", x = "time" or "steps"."""
+    newest = live.newest(reader, run_id)
+    if newest is None:
+        return waiting_view()
+    end_ns, span = int(newest["end_ns"]), number(params, "span", 20.0, 1.0, 600.0)
+    summary = queries.summary(reader, run_id, end_ns, span)
+    held = live.first(queries.longest_hold(reader, run_id, end_ns, span))
+    return View(
+        figures={"gantt": _gantt(reader, run_id, end_ns, span, params, held, newest, look)},
+        html={
+            "headline": _headline(summary, held),
+            "numbers": "".join(_numbers(r) for r in summary.head(3).to_dict("records")),
+            "counter": f"step {count(newest['step'])}",
+        },
+    )
+
+
+def _gantt(
+    reader: Reader,
+    run_id: str,
+    end_ns: int,
+    span: float,
+    params: Params,
+    held: dict[str, Any] | None,
+    newest: dict[str, Any],
+    look: Theme,
+) -> dict[str, Any]:
+    by = "request" if params.get("rows") == "request" else "slot"
+    rows = queries.segments(reader, run_id, end_ns, span, by)
+    queue = queries.waiting(reader, run_id, end_ns, span)
+    marks = live.marks(reader, run_id, end_ns, span)
+    last = int(newest["step"])
+    first = int(queue["step"].min()) if len(queue) else last
+    steps = params.get("x") == "steps"
+    window = Window(span, int(newest["batch_slots"]), by, steps, first, last)
+    if len(rows) > queries.MAX_SEGMENTS:
+        cells = queries.heat(reader, run_id, end_ns, span, by)
+        return heat(cells, queue, marks, window, queries.HEAT_COLUMNS, look)
+    return gantt(rows, queue, marks, held, window, look)
+
+
+def _numbers(row: dict[str, Any]) -> str:
+    facts = [
+        (f"{three(row['tokens_per_s'])} tok/s", f"{count(row['steps'])} steps"),
+        (percent(row["padded_slot_fraction"]), "slot-steps padded"),
+        (duration(known(row["worst_ttft_s"])), "worst TTFT"),
+    ]
+    return numbers(str(row["scheduler"]), facts)
+
+
+def _headline(summary: pd.DataFrame, held: dict[str, Any] | None) -> str:
+    rows = summary.to_dict("records")
+    if not rows:
+        return headline("No step in this window.")
+    if len(rows) > 1 and rows[1]["tokens_per_s"] > 0:
+        return _compared(rows[0], rows[1])
+    now = rows[0]
+    rate = f"{now['scheduler']}: {three(now['tokens_per_s'])} tokens/s."
+    if held and now["padded_slot_fraction"] > 0:
+        waits = f"{int(held['padded_slots'])} slots wait {duration(held['hold_s'])} for"
+        what = f"{percent(now['padded_slot_fraction'])} of its slot-steps are padding"
+        return headline(rate, f"{what}: {waits} {int(held['decode_seqs'])}.")
+    return headline(rate, "No slot-step is padding: a finished sequence frees its slot at once.")
+
+
+def _compared(now: dict[str, Any], before: dict[str, Any]) -> str:
+    ratio = now["tokens_per_s"] / before["tokens_per_s"]
+    strong = (
+        f"{before['scheduler']} {three(before['tokens_per_s'])} tokens/s, "
+        f"{now['scheduler']} {three(now['tokens_per_s'])} (×{three(ratio)})."
+    )
+    padded = max((before, now), key=lambda r: float(r["padded_slot_fraction"]))
+    if not padded["padded_slot_fraction"]:
+        return headline(strong, "Neither pads.")
+    share = percent(padded["padded_slot_fraction"])
+    return headline(strong, f"{share} of {padded['scheduler']}'s slot-steps were padding.")

@@ -1,0 +1,275 @@
+// Draws the panels of a page from one event stream, and never loses a zoom.
+//
+// All mounts of a page share a stream; a mount owns some of its panels. State for tests and for the
+// curious: window.__stepscope = { updates, seq, bytes, streams }.
+
+const VERSION = "1";
+const shared = (window.__stepscope ??= {
+  version: VERSION, updates: 0, seq: 0, bytes: 0, streams: new Map(), plotly: null,
+});
+
+function plotly() {
+  shared.plotly ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = "/stepscope/plotly/plotly.min.js";
+    script.onload = () => resolve(window.Plotly);
+    script.onerror = () => { shared.plotly = null; reject(new Error("plotly.js did not load")); };
+    document.head.appendChild(script);
+  });
+  return shared.plotly;
+}
+
+// --- streams -------------------------------------------------------------------------------------
+
+class Stream {
+  constructor(url) {
+    this.url = url;
+    this.listeners = new Set();
+    this.figures = {};
+    this.html = {};
+    this.connect();
+  }
+
+  connect() {
+    this.source = new EventSource(this.url);
+    this.source.onopen = () => { this.fresh = true; this.tell("open"); };
+    this.source.onmessage = (event) => this.receive(event.data);
+    this.source.onerror = () => {
+      this.tell("lost");
+      if (this.source.readyState === EventSource.CLOSED) this.retry();
+    };
+  }
+
+  retry() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => { this.source.close(); this.connect(); }, 1000);
+  }
+
+  receive(text) {
+    const update = JSON.parse(text);
+    // A new connection starts over: what it does not send is gone.
+    if (update.seq === 1) {
+      for (const kind of ["figures", "html"]) {
+        for (const id of Object.keys(this[kind])) if (!(id in update[kind])) update.gone.push(id);
+      }
+    }
+    for (const id of update.gone) { delete this.figures[id]; delete this.html[id]; }
+    Object.assign(this.figures, update.figures);
+    Object.assign(this.html, update.html);
+    shared.updates += 1;
+    shared.seq = update.seq;
+    shared.bytes += text.length;
+    const changed = new Set([...update.gone, ...Object.keys(update.figures), ...Object.keys(update.html)]);
+    for (const listener of this.listeners) listener.update(changed);
+  }
+
+  tell(connection) {
+    for (const listener of this.listeners) listener.connection(connection);
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.source.close();
+    shared.streams.delete(this.url);
+  }
+}
+
+function subscribe(url, listener) {
+  let stream = shared.streams.get(url);
+  if (!stream) shared.streams.set(url, (stream = new Stream(url)));
+  clearTimeout(stream.ending);
+  stream.listeners.add(listener);
+  return stream;
+}
+
+function unsubscribe(stream, listener) {
+  stream.listeners.delete(listener);
+  // Reruns and page switches unmount and mount again at once: give them a moment.
+  if (!stream.listeners.size) {
+    stream.ending = setTimeout(() => { if (!stream.listeners.size) stream.close(); }, 500);
+  }
+}
+
+// --- figures -------------------------------------------------------------------------------------
+
+const CONFIG = { displaylogo: false, responsive: false, doubleClick: false,
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+
+function same(a, b) {
+  return a && b && a.every((v, i) => Math.abs(v - b[i]) <= 1e-9 + 1e-6 * Math.abs(b[1] - b[0]));
+}
+
+function axes(layout) {
+  return Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name));
+}
+
+class Chart {
+  constructor(div) { this.div = div; this.zoom = {}; this.busy = false; }
+
+  async draw(figure) {
+    this.wanted = figure;
+    if (this.busy || this.div._dragging) return;
+    this.busy = true;
+    try {
+      const Plotly = await plotly();
+      while (this.wanted && !this.div._dragging && this.div.isConnected) {
+        const next = this.wanted;
+        this.wanted = null;
+        this.base = next.layout;
+        await Plotly.react(this.div, next.data, this.zoomed(next.layout), CONFIG);
+        this.listen(Plotly);
+        this.hover();
+      }
+    } finally { this.busy = false; }
+  }
+
+  zoomed(layout) {
+    const out = { ...layout, width: this.div.clientWidth };
+    for (const [name, range] of Object.entries(this.zoom)) {
+      if (out[name]) out[name] = { ...out[name], range: [...range], autorange: false };
+    }
+    return out;
+  }
+
+  listen(Plotly) {
+    if (this.listening) return;
+    this.listening = true;
+    this.div.on("plotly_relayout", () => this.keep());
+    this.div.on("plotly_doubleclick", () => { this.zoom = {}; this.redraw(); });
+    this.div.addEventListener("mousemove", (e) => { if (e.isTrusted) this.pointer = e; });
+    this.div.addEventListener("mouseleave", () => { this.pointer = null; });
+    this.sized = new ResizeObserver(() => {
+      if (this.div.clientWidth && this.div.clientWidth !== this.width) this.redraw();
+      this.width = this.div.clientWidth;
+    });
+    this.width = this.div.clientWidth;
+    this.sized.observe(this.div);
+  }
+
+  // An axis that is not where the figure put it was zoomed by a person.
+  keep() {
+    for (const name of axes(this.base)) {
+      const range = this.div.layout[name]?.range;
+      if (!range || !this.base[name].range) continue;
+      if (same(range, this.base[name].range)) delete this.zoom[name];
+      else this.zoom[name] = [...range];
+    }
+  }
+
+  redraw() {
+    if (this.last) this.draw(this.last);
+  }
+
+  // Plotly drops its hover label on an update: put it back where the pointer still is.
+  hover() {
+    const at = this.pointer;
+    if (!at || !this.div.matches(":hover")) return;
+    const target = document.elementFromPoint(at.clientX, at.clientY);
+    target?.dispatchEvent(new MouseEvent("mousemove", {
+      bubbles: true, clientX: at.clientX, clientY: at.clientY, view: window }));
+  }
+
+  show(figure) { this.last = figure; this.draw(figure); }
+
+  close() {
+    this.sized?.disconnect();
+    window.Plotly?.purge(this.div);
+  }
+}
+
+// --- mounts --------------------------------------------------------------------------------------
+
+function look() {
+  const app = document.querySelector(".stApp") ?? document.body;
+  const [r, g, b] = (getComputedStyle(app).backgroundColor.match(/[\d.]+/g) ?? [255, 255, 255]).map(Number);
+  return 0.299 * r + 0.587 * g + 0.114 * b < 128 ? "dark" : "light";
+}
+
+class Mount {
+  constructor(host) { this.host = host; this.charts = {}; }
+
+  set(data) {
+    this.data = data;
+    const shape = JSON.stringify([data.panels, data.columns]);
+    if (shape !== this.shape) this.build(shape);
+    this.follow();
+  }
+
+  build(shape) {
+    this.shape = shape;
+    this.clear();
+    this.host.innerHTML = "";
+    this.host.className = "ss-mount";
+    this.host.style.gridTemplateColumns = this.data.columns ?? "minmax(0, 1fr)";
+    for (const panel of this.data.panels) {
+      const div = document.createElement("div");
+      div.id = `ss-${panel.id}`;
+      div.className = `ss-panel ss-${panel.kind} ss-${panel.id}`;
+      if (panel.height) div.style.height = `${panel.height}px`;
+      if (panel.area) div.style.gridArea = panel.area;
+      this.host.appendChild(div);
+      if (panel.kind === "figure") this.charts[panel.id] = new Chart(div);
+    }
+  }
+
+  follow() {
+    const theme = look();
+    document.documentElement.dataset.look = theme;
+    const query = new URLSearchParams({ ...this.data.params, look: theme });
+    const url = `/stepscope/view/${this.data.view}?${query}`;
+    if (this.stream?.url === url) return;
+    if (this.stream) unsubscribe(this.stream, this);
+    this.stream = subscribe(url, this);
+    this.update(null);
+  }
+
+  update(changed) {
+    for (const panel of this.data.panels) {
+      if (changed && !changed.has(panel.id)) continue;
+      if (panel.kind === "figure") this.figure(panel);
+      else this.markup(panel);
+    }
+  }
+
+  figure(panel) {
+    const figure = this.stream.figures[panel.id];
+    if (figure) this.charts[panel.id].show(figure);
+  }
+
+  markup(panel) {
+    const div = this.host.querySelector(`#ss-${panel.id}`);
+    const html = this.stream.html[panel.id];
+    if (html === undefined && panel.id !== "blank") return;
+    div.hidden = html === undefined;
+    const inner = div.firstElementChild;
+    const atEnd = !inner || inner.scrollHeight - inner.scrollTop - inner.clientHeight < 24;
+    const top = inner?.scrollTop ?? 0;
+    div.innerHTML = html ?? "";
+    const now = div.firstElementChild;
+    if (now) now.scrollTop = atEnd ? now.scrollHeight : top;
+  }
+
+  connection(kind) { this.host.dataset.connection = kind; }
+
+  clear() {
+    for (const chart of Object.values(this.charts)) chart.close();
+    this.charts = {};
+  }
+
+  close() {
+    clearInterval(this.watch);
+    if (this.stream) unsubscribe(this.stream, this);
+    this.clear();
+  }
+}
+
+export function mount(component) {
+  const host = component.parentElement.querySelector(".ss-root");
+  if (!host.mount) {
+    host.mount = new Mount(host);
+    // The theme can be switched in Streamlit's menu at any time.
+    host.mount.watch = setInterval(() => host.mount?.follow(), 1000);
+  }
+  host.mount.set(component.data);
+  return () => { host.mount?.close(); host.mount = null; };
+}

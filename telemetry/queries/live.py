@@ -1,0 +1,197 @@
+"""What the Live page shows: the newest window of one run, binned so that no picture grows with it.
+
+Times are seconds before the end of the run's newest step (negative), so that an axis never moves.
+Every function takes a `Reader` and a run, and returns a DataFrame (or one row as a dict).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from telemetry.reader import Reader
+
+MAX_BARS = 400
+ANATOMY_S = 0.25
+_END = "(t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT))"
+# Bin widths a person can name; the smallest that keeps the window under MAX_BARS is used.
+_BINS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
+
+
+def run(reader: Reader, run_id: str) -> dict[str, Any] | None:
+    """The run's own row, None when there is no such run."""
+    return first(reader.frame("SELECT * FROM runs WHERE run_id = $run", {"run": run_id}))
+
+
+def newest(reader: Reader, run_id: str) -> dict[str, Any] | None:
+    """The newest step with `end_ns`; None before the first step."""
+    sql = f"SELECT *, {_END} AS end_ns FROM steps WHERE run_id = $run ORDER BY step DESC LIMIT 1"
+    return first(reader.frame(sql, {"run": run_id}))
+
+
+def first(frame: pd.DataFrame) -> dict[str, Any] | None:
+    """First row as a dict with None for NULL; None when the frame is empty."""
+    if frame.empty:
+        return None
+    row = frame.iloc[0].to_dict()
+    return {str(k): None if pd.isna(v) else v for k, v in row.items()}
+
+
+def anatomy(reader: Reader, run_id: str) -> pd.DataFrame:
+    """Per phase the median step (by t_step_s) of the 250 ms that end with the phase's newest step.
+
+    A real step and not a median per column, so that its parts sum to the whole. `age_s` tells how
+    long before the newest step of all it ran, `n` among how many it is the median.
+    """
+    sql = f"""
+    WITH recent AS (
+        SELECT * FROM steps WHERE run_id = $run ORDER BY step DESC LIMIT 4000
+    ), ends AS (
+        SELECT *, {_END} AS end_ns, max({_END}) OVER () AS last_ns,
+               max({_END}) OVER (PARTITION BY phase) AS phase_ns
+        FROM recent
+    ), ranked AS (
+        SELECT *, row_number() OVER (PARTITION BY phase ORDER BY t_step_s, step) AS place,
+               count(*) OVER (PARTITION BY phase) AS n
+        FROM ends WHERE end_ns > phase_ns - $span
+    )
+    SELECT phase, n, step, t_step_s, t_compute_s, t_memory_s, t_weights_s, t_kv_s,
+           t_inefficiency_s, t_host_s, forward_s, bound, prefill_tokens, decode_seqs,
+           padded_slots, limit_bound, (last_ns - phase_ns) / 1e9 AS age_s
+    FROM ranked WHERE place = (n + 1) // 2 ORDER BY phase
+    """
+    return reader.frame(sql, {"run": run_id, "span": int(ANATOMY_S * 1e9)})
+
+
+def bin_width(reader: Reader, run_id: str, end_ns: int, span_s: float) -> float | None:
+    """Seconds a bar has to stand for; None while every step of the window has a bar of its own."""
+    frame = reader.frame(
+        "SELECT count(*) AS n FROM steps WHERE run_id = $run AND t_start_ns >= $since",
+        {"run": run_id, "since": end_ns - int(span_s * 1e9)},
+    )
+    if int(frame["n"].iloc[0]) <= MAX_BARS:
+        return None
+    return next((w for w in _BINS_S if span_s / w <= MAX_BARS), span_s / MAX_BARS)
+
+
+def strip(
+    reader: Reader, run_id: str, end_ns: int, span_s: float, width_s: float | None
+) -> pd.DataFrame:
+    """One row per bar: x_s (centre), width_s, and the longest and the largest step it stands for.
+
+    Without `width_s` a bar is a step. With it a bar is a bin on the clock: step, t_step_s, phase,
+    host_s of its longest step, and the tokens of the step with most of them (never stacked from
+    different steps); t_sum_s is the time of all its steps.
+    """
+    binned = (
+        "step" if width_s is None else f"CAST(t_start_ns // {int((width_s or 1) * 1e9)} AS BIGINT)"
+    )
+    x = (
+        "(t_start_ns - $end) / 1e9 + t_step_s / 2"
+        if width_s is None
+        else f"((bin + 0.5) * {int((width_s or 1) * 1e9)} - $end) / 1e9"
+    )
+    sql = f"""
+    WITH window_steps AS (
+        SELECT *, {binned} AS bin, prefill_tokens + decode_tokens + recomputed_tokens AS all_tokens
+        FROM steps WHERE run_id = $run AND t_start_ns >= $since
+    ), bars AS (
+        SELECT bin, count(*) AS n, arg_max(step, t_step_s) AS step,
+               arg_max(t_start_ns, t_step_s) AS t_start_ns, max(t_step_s) AS t_step_s,
+               arg_max(phase, t_step_s) AS phase, arg_max(t_host_s, t_step_s) AS t_host_s,
+               arg_max(n_running, t_step_s) AS n_running,
+               arg_max(prefill_tokens, all_tokens) AS prefill_tokens,
+               arg_max(decode_tokens, all_tokens) AS decode_tokens,
+               arg_max(recomputed_tokens, all_tokens) AS lost_tokens,
+               max(involuntary_switches) AS involuntary_switches
+        FROM window_steps GROUP BY bin
+    )
+    SELECT step, n, phase, t_step_s, t_host_s, n_running, prefill_tokens, decode_tokens,
+           lost_tokens, involuntary_switches, {x} AS x_s,
+           {"t_step_s" if width_s is None else repr(width_s)} AS width_s
+    FROM bars ORDER BY bin
+    """
+    params = {"run": run_id, "since": end_ns - int(span_s * 1e9), "end": end_ns}
+    return reader.frame(sql, params)
+
+
+def window_median(reader: Reader, run_id: str, end_ns: int, span_s: float) -> float | None:
+    """Median step time of the window, s."""
+    row = first(
+        reader.frame(
+            "SELECT median(t_step_s) AS m FROM steps WHERE run_id = $run AND t_start_ns >= $since",
+            {"run": run_id, "since": end_ns - int(span_s * 1e9)},
+        )
+    )
+    return None if row is None or row["m"] is None else float(row["m"])
+
+
+def per_second(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:
+    """One row per second of the window, oldest first: second (0 = newest) and the tiles' series.
+
+    tokens counts emitted tokens, running, waiting and kv_blocks_used are each second's largest.
+    A second without a step has 0 tokens and NULL for the rest.
+    """
+    sql = f"""
+    WITH seconds AS (SELECT range AS second FROM range($span)),
+    made AS (
+        SELECT ($end - t_ns) // 1000000000 AS second, count(*) AS tokens FROM tokens
+        WHERE run_id = $run AND t_ns > $since AND t_ns <= $end GROUP BY 1
+    ), had AS (
+        SELECT ($end - {_END}) // 1000000000 AS second, max(n_running) AS running,
+               max(n_waiting) AS waiting, max(kv_blocks_used) AS kv_blocks_used
+        FROM steps WHERE run_id = $run AND t_start_ns > $since GROUP BY 1
+    )
+    SELECT second, coalesce(tokens, 0) AS tokens, running, waiting, kv_blocks_used
+    FROM seconds LEFT JOIN made USING (second) LEFT JOIN had USING (second)
+    ORDER BY second DESC
+    """
+    params = {
+        "run": run_id,
+        "end": end_ns,
+        "since": end_ns - int(span_s * 1e9),
+        "span": int(span_s),
+    }
+    return reader.frame(sql, params)
+
+
+def gaps(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:
+    """The worst gap between two tokens of a request, per second of the window: second, gap_s, n.
+
+    A gap belongs to the second in which it ended (0 = newest); paused time does not count.
+    """
+    sql = """
+    SELECT ($end - t_ns) // 1000000000 AS second, max(itl_s) AS gap_s, count(*) AS n
+    FROM itl WHERE run_id = $run AND t_ns > $since AND t_ns <= $end GROUP BY 1
+    ORDER BY second DESC
+    """
+    since = end_ns - int(span_s * 1e9)
+    return reader.frame(sql, {"run": run_id, "end": end_ns, "since": since})
+
+
+def marks(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:
+    """Events to mark on a time axis: x_s, step, kind, detail; of a crowded kind the newest 12."""
+    sql = """
+    SELECT (t_ns - $end) / 1e9 AS x_s, step, kind, detail FROM (
+        SELECT *, row_number() OVER (PARTITION BY kind ORDER BY t_ns DESC) AS place FROM events
+        WHERE run_id = $run AND t_ns >= $since AND t_ns <= $end
+    ) WHERE place <= 12 ORDER BY t_ns
+    """
+    return reader.frame(sql, {"run": run_id, "end": end_ns, "since": end_ns - int(span_s * 1e9)})
+
+
+def past_runs(reader: Reader, limit: int = 50) -> pd.DataFrame:
+    """Runs with at least one step, newest first: run_id, started_wall, model, dtype, device, …"""
+    sql = """
+    SELECT run_id, started_wall, model, dtype, device, clock, source FROM runs
+    WHERE EXISTS (SELECT 1 FROM steps WHERE steps.run_id = runs.run_id)
+    ORDER BY started_wall DESC LIMIT $limit
+    """
+    return reader.frame(sql, {"limit": limit})
+
+
+def committed_steps(reader: Reader, run_id: str) -> int:
+    """Steps of a run that are in the database."""
+    sql = "SELECT count(*) FROM steps WHERE run_id = $run"
+    return int(reader.value(sql, {"run": run_id}))
