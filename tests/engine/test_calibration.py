@@ -36,6 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "MATMUL_SHAPES", ((64, 64, 64),))
     monkeypatch.setattr(kernels, "STREAM_SHAPES", ((256, 256),))
     monkeypatch.setattr(kernels, "stream_bytes", lambda: 2**20)
+    monkeypatch.setattr(m, "RUN_S", 0.0005)
 
 
 def test_this_machine_is_measured(measured: c.Calibration) -> None:
