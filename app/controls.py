@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app import state
 from app.arrivals import OFF, Arrivals, ArrivalsError, choices, parse
 from app.follow import changed, follow
 from app.frame import REFRESH_S
-from app.units import count, si
+from app.units import si
 
 MAX_BATCHES = (1, 2, 4, 8, 10, 16, 24, 32, 48, 64)
 PRESETS = {
@@ -19,6 +20,13 @@ PRESETS = {
     "Explain KV caches": "Explain what a key-value cache does in a language model.",
 }
 MAX_TOKENS = 160
+
+
+def controls_row() -> DeltaGenerator:
+    """One line for a page's controls and the legend beside them."""
+    return st.container(
+        key="controls", horizontal=True, vertical_alignment="center", gap="small", wrap=False
+    )
 
 
 @st.fragment(run_every=REFRESH_S)
@@ -35,7 +43,9 @@ def load_controls(is_live: bool) -> None:
     follow("arrivals", str(actual))
     if status:
         follow("max_batch", status.max_batch)
-    with st.container(horizontal=True, width="content", vertical_alignment="center", gap="small"):
+    with st.container(
+        horizontal=True, width="content", vertical_alignment="center", gap="small", wrap=False
+    ):
         _select("Workload", "workload", _with(workloads, load and load.workload), off, 150)
         _select("Load", "arrivals", choices(actual), off, 165, new=True)
         sizes = _with(list(MAX_BATCHES), status and status.max_batch)
@@ -86,43 +96,40 @@ def _send_load(current: state.Session, _: Any) -> None:
 
 
 def ask(is_live: bool) -> None:
-    """The prompt box and its presets."""
+    """The prompt box, with presets beside it."""
     current = state.session()
     off = not is_live or current is None or current.phase != "ready"
-    st.chat_input("Ask the model", key="asked", disabled=off, on_submit=_asked, args=("asked",))
-    st.pills(
-        "Presets",
-        list(PRESETS),
-        key="preset",
-        disabled=off,
-        label_visibility="collapsed",
-        on_change=_asked,
-        args=("preset",),
+    row = st.container(
+        key="ask", horizontal=True, vertical_alignment="center", gap="small", wrap=False
     )
+    with row:
+        st.chat_input(_invitation(), key="asked", disabled=off, on_submit=_asked, args=("asked",))
+        with st.popover("Presets", disabled=off):
+            for name in PRESETS:
+                st.button(name, key=name, type="tertiary", on_click=_preset, args=(name,))
+
+
+def _invitation() -> str:
+    """Names the model and its size, so that its answers are judged fairly."""
+    current = state.session()
+    ready = current.ready if current else None
+    if ready is None:
+        return "the model is loading"
+    params = ready.model.get("total_params")
+    size = f", {si(params, '')} parameters".replace(" M ", "M ") if params else ""
+    return f"Ask {ready.run.get('model')}{size}"
+
+
+def _preset(name: str) -> None:
+    st.session_state["asked_preset"] = PRESETS[name]
+    _asked("asked_preset")
 
 
 def _asked(key: str) -> None:
     text, current = st.session_state.get(key), state.session()
-    if key == "preset":
-        st.session_state["preset"] = None
-        text = PRESETS.get(text) if text else None
     if not text or current is None:
         return
     try:
         current.submit_text(text, max_tokens=MAX_TOKENS)
     except Exception as error:  # a refusal is one line for the person
         st.toast(str(error), icon=":material/error:")
-
-
-def model_size() -> str:
-    """ "SmolLM2-135M-Instruct · 135 M parameters · 269 MB in bf16"."""
-    current = state.session()
-    ready = current.ready if current else None
-    if ready is None:
-        return "the model is loading"
-    params, weights = ready.model.get("params"), ready.model.get("weight_bytes")
-    facts = [str(ready.run.get("model"))]
-    facts += [f"{si(params, '')} parameters"] if params else []
-    facts += [f"{si(weights, 'B')} in {ready.run.get('dtype')}"] if weights else []
-    context = ready.limits.get("max_context")
-    return " · ".join([*facts, f"context {count(context)}"] if context else facts)

@@ -13,6 +13,7 @@ from app import state
 from app.follow import changed, follow
 from app.live.component import html, live
 from app.live.views import LIVE
+from app.panels import markup
 from telemetry.queries.live import past_runs
 
 REFRESH_S = 1.0
@@ -36,7 +37,9 @@ class Frame:
 
 def frame(view: str) -> Frame:
     """Draw the toolbar; the page then draws headline, controls and panels."""
-    with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
+    with st.container(
+        key="toolbar", horizontal=True, vertical_alignment="center", gap="small", wrap=False
+    ):
         run = _run_selector()
         _engine_controls(run == LIVE)
         _badge(run)
@@ -50,24 +53,8 @@ def headline(page: Frame, **params: str) -> None:
 
 
 def legend(entries: Sequence[tuple[str, str, str]]) -> None:
-    """(role, text, shape) each; shape: "" a block, "hatch", "outline", "line", "dash", "dot"."""
-    parts = "".join(
-        f'<span><i class="{shape}" style="{_swatch(role, shape)}"></i>{escape(text)}</span>'
-        for role, text, shape in entries
-    )
-    st.html(f'<div class="ss-legend">{parts}</div>')
-
-
-def _swatch(role: str, shape: str) -> str:
-    colour = f"var(--ss-{role})"
-    if shape == "hatch":
-        stripes = f"transparent 0 3px, {colour} 3px 5px"
-        return f"background: repeating-linear-gradient(135deg, {stripes}); opacity: 0.9"
-    if shape == "outline":
-        return f"border: 1.5px solid {colour}"
-    if shape == "dash":
-        return f"border-color: {colour}"
-    return f"background: {colour}"
+    """See `app.panels.markup.legend`."""
+    st.html(markup.legend(entries))
 
 
 def runs() -> dict[str, str]:
@@ -111,7 +98,9 @@ def _engine_controls(is_live: bool) -> None:
     ready, status = (current.ready, current.status) if current else (None, None)
     names = list(ready.schedulers) if ready else ["no-batching", "static", "continuous"]
     off = not is_live or status is None
-    with st.container(horizontal=True, width="content", vertical_alignment="center", gap="small"):
+    with st.container(
+        horizontal=True, width="content", vertical_alignment="center", gap="small", wrap=False
+    ):
         if status:
             follow("scheduler", status.scheduler)
         st.segmented_control(

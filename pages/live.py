@@ -2,14 +2,14 @@
 
 import streamlit as st
 
-from app.controls import ask, load_controls
+from app.controls import ask, controls_row, load_controls
 from app.figures import anatomy, strip
 from app.frame import frame, headline, legend
 from app.live.component import figure, html, live
 
 page = frame("live")
 headline(page)
-with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+with controls_row():
     load_controls(page.is_live)
     legend(
         [
@@ -26,7 +26,7 @@ left, right = st.columns([3, 2], gap="small")
 with left:
     live("live", [figure("anatomy", anatomy.HEIGHT_PX)], page.params(), "anatomy")
 with right:
-    live("live", [html("answer", 92)], page.params(), "answer")
+    live("live", [html("answer", 98)], page.params(), "answer")
     ask(page.is_live)
 places = [html("blank"), figure("strip", strip.HEIGHT_PX), html("tiles", 86)]
 live("live", places, page.params(), "strips")

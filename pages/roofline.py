@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from app.controls import load_controls
+from app.controls import controls_row, load_controls
 from app.figures import crossover, roofline
 from app.frame import frame, headline, legend
 from app.live.component import figure, html, live
@@ -10,7 +10,7 @@ from app.live.component import figure, html, live
 page = frame("roofline")
 scale = st.session_state.get("scale") or "absolute"
 headline(page, scale=scale)
-with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+with controls_row():
     load_controls(page.is_live)
     st.segmented_control(
         "Scale",

@@ -18,6 +18,7 @@ HEIGHT_PX = 150
 ROWS = ("measured", "math", "read")
 _FACET_PX = 310
 _CHAR_PX = 7.2
+_TICK_STEPS_MS = [m * 10.0**p for p in range(-3, 7) for m in (1, 2, 5)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def anatomy(steps: pd.DataFrame, look: Theme) -> Figure:
     facets = [rows.get("decode"), min(prompts, key=lambda r: r["age_s"]) if prompts else None]
     data: list[dict[str, Any]] = []
     notes: list[dict[str, Any]] = []
-    shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": 70, "r": 4, "t": 22, "b": 34})
+    shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": 70, "r": 4, "t": 22, "b": 24})
     for place, step in enumerate(facets):
         _facet(place, step, look, data, notes, shape)
     shape["annotations"] = notes
@@ -89,11 +90,10 @@ def _facet(
     top = nice_ceiling(end * 1.22)
     shape[f"xaxis{suffix}"] = axis(
         look,
-        "ms",
-        domain=[0.0, 0.48] if place == 0 else [0.52, 1.0],
+        **_ticks(top),
+        domain=[0.0, 0.465] if place == 0 else [0.535, 1.0],
         range=[0, top],
         anchor=f"y{suffix}",
-        nticks=6,
     )
     shape[f"yaxis{suffix}"] = axis(
         look,
@@ -107,10 +107,18 @@ def _facet(
         range=[-0.5, 2.5],
         type="category",
         showticklabels=place == 0,
+        ticklabelstandoff=6,
         tickfont={"size": 13, "color": look.text},
     )
     data += _bars(pieces, look, top, suffix)
     notes += _notes(step, pieces, look, top, suffix)
+
+
+def _ticks(top_ms: float) -> dict[str, Any]:
+    """Four or five round ticks, each with its unit."""
+    step = next(s for s in _TICK_STEPS_MS if top_ms / s <= 5)
+    values = [step * i for i in range(int(top_ms * 0.93 / step) + 1)]
+    return {"tickvals": values, "ticktext": [duration(v / 1e3) if v else "0" for v in values]}
 
 
 def _bars(pieces: list[Segment], look: Theme, top: float, suffix: str) -> list[dict[str, Any]]:
@@ -122,7 +130,7 @@ def _bars(pieces: list[Segment], look: Theme, top: float, suffix: str) -> list[d
 
 def _bar(piece: Segment, look: Theme, top: float) -> dict[str, Any]:
     colour = look.fill(piece.role)
-    text = f"{piece.part} {three(piece.length_ms)}"
+    text = f"{piece.part} {duration(piece.length_ms / 1e3)}"
     room = piece.length_ms / top * _FACET_PX
     fits = not piece.below_roof and len(text) * _CHAR_PX < room
     marker: dict[str, Any] = {"color": colour, "line": {"width": 0}}
@@ -156,7 +164,9 @@ def _notes(
     for row in ROWS:
         ends = [s.start_ms + s.length_ms for s in pieces if s.row == row]
         text = f"<b>{duration(max(ends) / 1e3)}</b>" if ends else "not reported by this source"
-        out.append(note(look, text, x=max(ends, default=0.0), y=row, xanchor="left", **ref))
+        out.append(
+            note(look, text, x=max(ends, default=0.0), y=row, xanchor="left", xshift=4, **ref)
+        )
     out += [_below_roof(s, look, ref) for s in pieces if s.below_roof and _roomy(s, top)]
     return out
 

@@ -124,7 +124,7 @@ def crossover(
         times_ms.append(now[1] * 1e3)
     shown = [t for t in times_ms if t > 0] or [1.0, 10.0]
     floor = max(min(shown), max(shown) / 300)
-    ends = [math.log10(floor * 0.8), math.log10(nice_ceiling(max(shown) * 1.6))]
+    ends = [math.log10(floor * 0.8), math.log10(nice_ceiling(max(shown) * 2.6))]
     shape["xaxis"] = _batch_axis(look, "decode batch", last)
     ticks = {"tickvals": [v * 10**p for p in range(-3, 5) for v in (1, 2, 5)]}
     shape["yaxis"] = axis(look, "step, ms", type="log", range=ends, **ticks)

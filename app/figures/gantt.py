@@ -192,11 +192,9 @@ def _finish(
     if not window.steps:
         data.append(events.lines(look, marks, most, yaxis="y2"))
         data.append(_through(marks, lanes, look))
-        shape["annotations"] = [
-            {**a, "yanchor": "bottom"} for a in events.labels(look, marks, window.span_s, **place)
-        ]
+        shape["annotations"] = events.labels(look, marks, window.span_s, **place)
     if hold and not window.steps and window.by == "slot":
-        shape.setdefault("annotations", []).append(_hold_note(hold, lanes, look))
+        shape.setdefault("annotations", []).append(_hold_note(hold, lanes, window, look))
     return {"data": data, "layout": shape}
 
 
@@ -206,12 +204,16 @@ def _through(marks: pd.DataFrame, lanes: int, look: Theme) -> dict[str, Any]:
     return line
 
 
-def _hold_note(hold: dict[str, Any], lanes: int, look: Theme) -> dict[str, Any]:
+def _hold_note(hold: dict[str, Any], lanes: int, window: Window, look: Theme) -> dict[str, Any]:
     one = int(hold["decode_seqs"])
     text = f"{int(hold['padded_slots'])} slots wait {duration(hold['hold_s'])} for {one}"
-    x = (max(float(hold["start_s"]), -1e9) + float(hold["end_s"])) / 2
+    start, end = max(float(hold["start_s"]), window.ends[0]), float(hold["end_s"])
+    middle = (start + end) / 2
+    side = {"xanchor": "right" if middle > -0.12 * window.span_s else "center"}
+    if middle < -0.88 * window.span_s:
+        side = {"xanchor": "left"}
     back = {"bgcolor": look.background, "borderpad": 4}
-    return note(look, text, 15, x=round(x, 3), y=lanes / 2 + 0.5, yref="y", **back)
+    return note(look, text, 15, x=round(middle, 3), y=lanes / 2 + 0.5, yref="y", **side, **back)
 
 
 def _waiting(waiting: pd.DataFrame, window: Window, look: Theme) -> dict[str, Any]:

@@ -85,8 +85,7 @@ def _label(look: Theme, text: str, x: float, flip: bool, place: dict[str, Any]) 
         text,
         x=round(x, 3),
         xanchor="right" if flip else "left",
-        yanchor="top",
+        yanchor="bottom",
         xshift=-3 if flip else 3,
-        bgcolor=look.background,
         **place,
     )

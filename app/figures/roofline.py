@@ -23,6 +23,7 @@ from engine.physics.roofline import (
 HEIGHT_PX = 500
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 LEFT = 0.5
+_PLOT_PX = (676, 414)  # inside of the figure at 1280 px
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ def roofline(
         data += _drop(trail, peaks, look, scale, notes)
     if decode:
         data += _kv_cap(decode, ends, look, scale, notes)
+        data.append({"type": "scatter", "x": [None], "y": [None], "xaxis": "x2", "name": "batch"})
     data += _trail(trail, look, scale)
     shape = layout(look, HEIGHT_PX, margin={"l": 66, "r": 10, "t": 44, "b": 42})
     shape |= _axes(ends, peaks, decode, look, scale, normalised)
@@ -157,15 +159,17 @@ def _roof_notes(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dic
         **_at(ends.right, peaks.flops, scale),
         xanchor="right",
         yanchor="bottom",
+        bgcolor=look.background,
     )
-    x = math.sqrt(ends.left * peaks.ridge) * 0.55
+    x = math.sqrt(ends.left * peaks.ridge)
     slope = note(
         look,
         f"memory roof {si(peaks.bandwidth, 'B/s')} ({peaks.source})",
-        **_at(max(x, ends.left * 1.05), peaks.roof(max(x, ends.left * 1.05)), scale),
-        xanchor="right" if x > ends.left * 20 else "left",
+        **_at(x, peaks.roof(x), scale),
+        textangle=-_slope_degrees(ends),
         yanchor="bottom",
-        yshift=26,
+        xanchor="center",
+        yshift=4,
     )
     ridge = note(
         look,
@@ -175,6 +179,13 @@ def _roof_notes(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dic
         xanchor="center",
     )
     return [top, slope, ridge]
+
+
+def _slope_degrees(ends: Ends) -> float:
+    """How steep the memory roof looks: a decade of each axis at the usual width."""
+    across = _PLOT_PX[0] / math.log10(ends.right / ends.left)
+    up = _PLOT_PX[1] / math.log10(ends.top / ends.bottom)
+    return round(math.degrees(math.atan2(up, across)), 1)
 
 
 def _above(
@@ -233,9 +244,8 @@ def _trail(trail: pd.DataFrame, look: Theme, scale: Scale) -> list[dict[str, Any
     return [
         {
             **base,
-            "mode": "lines+markers",
+            "mode": "markers",
             "name": f"last {n} steps",
-            "line": {"color": rgba(look.text, 0.22), "width": 1},
             "marker": {"color": ink, "size": 7, "opacity": fading, "line": {"width": 0}},
         },
         {
@@ -264,7 +274,9 @@ def _kv_cap(
         return []
     text = f"KV caps decode at {three(cap)} FLOP/byte"
     place = _at(cap, ends.bottom, scale)
-    notes.append(note(look, text, **place, xanchor="left", yanchor="bottom", xshift=4, yshift=4))
+    right = math.log10(cap / ends.left) < 0.65 * math.log10(ends.right / ends.left)
+    side = {"xanchor": "left", "xshift": 5} if right else {"xanchor": "right", "xshift": -5}
+    notes.append(note(look, text, **place, **side, yanchor="bottom", yshift=4))
     return [
         {
             "type": "scatter",
@@ -293,6 +305,14 @@ def batch_ticks(decode: Decode, peaks: Peaks | None, ends: Ends) -> list[tuple[f
     return sorted(kept)
 
 
+def _ticks(ends: Ends, scale: Scale) -> dict[str, Any]:
+    """1, 2 and 5 of each decade, all in one size."""
+    every = [m * 10.0**p for p in range(-4, 6) for m in (1, 2, 5)]
+    low, high = ends.left * scale.x, ends.right * scale.x
+    shown = [v for v in every if low * 0.999 <= v <= high * 1.001]
+    return {"tickvals": shown, "ticktext": [f"{v:g}" for v in shown]}
+
+
 def _axes(
     ends: Ends,
     peaks: Peaks | None,
@@ -308,7 +328,7 @@ def _axes(
     span = [math.log10(ends.left * scale.x), math.log10(ends.right * scale.x)]
     height = [math.log10(ends.bottom * scale.y), math.log10(ends.top * scale.y)]
     shape = {
-        "xaxis": axis(look, x_title, type="log", range=span, dtick=1 if normalised else "D2"),
+        "xaxis": axis(look, x_title, type="log", range=span, **_ticks(ends, scale)),
         "yaxis": axis(look, y_title, type="log", range=height, exponentformat="SI", dtick=1),
     }
     if decode:

@@ -11,7 +11,7 @@ from app.figures.data import Figure, nice_ceiling, numbers, places, significant
 from app.theme import Theme, axis, layout, note
 from app.units import count, duration
 
-HEIGHT_PX = 246
+HEIGHT_PX = 252
 CLIP_MEDIANS = 4
 MAX_CALLOUTS = 4
 _STEP_DOMAIN = [0.42, 1.0]
@@ -43,9 +43,9 @@ def strip(
     tops = (nice_ceiling(limit_ms * 1.14), nice_ceiling(limit_tokens * 1.1))
     data = _steps(bars, look, limit_ms) + _tokens(bars, look, limit_tokens)
     data += [events.lines(look, marks, tops[0]), events.lines(look, marks, tops[1], yaxis="y2")]
-    shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": 52, "r": 8, "t": 4, "b": 34})
+    shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": 52, "r": 8, "t": 20, "b": 42})
     shape |= _axes(look, span_s, tops)
-    shape["annotations"] = events.labels(look, marks, span_s, yref="y domain", y=1.0)
+    shape["annotations"] = events.labels(look, marks, span_s, yref="paper", y=1.0)
     if cut:
         shape["annotations"] += _callouts(bars, look, limit_ms)
     shape["annotations"] += _captions(look, binned_s, cut, cut_tokens, limit_ms, limit_tokens)

@@ -19,7 +19,7 @@ def _loader() -> str:
 let ready;
 export default function (component) {{
   let end = null, ended = false;
-  (ready ??= import("/stepscope/static/live.js?{tag}")).then((m) => {{
+  (ready ??= import(location.origin + "/stepscope/static/live.js?{tag}")).then((m) => {{
     if (!ended) end = m.mount(component);
   }});
   return () => {{ ended = true; end?.(); }};

@@ -56,3 +56,24 @@ def numbers(title: str, facts: Sequence[tuple[str, str]]) -> str:
 def empty(title: str, text: str) -> str:
     """What stands where nothing can be shown yet, with what to do."""
     return f'<div class="empty"><b>{escape(title)}</b><p>{escape(text)}</p></div>'
+
+
+def legend(entries: Sequence[tuple[str, str, str]]) -> str:
+    """(role, text, shape) each; shape: "" a block, "hatch", "outline", "line" or "dash"."""
+    parts = "".join(
+        f'<span><i class="{shape}" style="{_swatch(role, shape)}"></i>{escape(text)}</span>'
+        for role, text, shape in entries
+    )
+    return f'<div class="ss-legend">{parts}</div>'
+
+
+def _swatch(role: str, shape: str) -> str:
+    colour = f"var(--ss-{role})"
+    if shape == "hatch":
+        stripes = f"transparent 0 3px, {colour} 3px 5px"
+        return f"background: repeating-linear-gradient(135deg, {stripes})"
+    if shape == "outline":
+        return f"border: 1.5px solid {colour}"
+    if shape == "dash":
+        return f"border-color: {colour}"
+    return f"background: {colour}"

@@ -9,7 +9,7 @@ import pandas as pd
 from app.figures.data import known
 from app.figures.gantt import Window, gantt, heat
 from app.panels.live import waiting_view
-from app.panels.markup import headline, numbers
+from app.panels.markup import headline, legend, numbers
 from app.panels.view import Params, View, number
 from app.theme import Theme
 from app.units import count, duration, percent, three
@@ -30,7 +30,7 @@ def panels(reader: Reader, run_id: str, params: Params, look: Theme) -> View:
         figures={"gantt": _gantt(reader, run_id, end_ns, span, params, held, newest, look)},
         html={
             "headline": _headline(summary, held),
-            "numbers": "".join(_numbers(r) for r in summary.head(3).to_dict("records")),
+            "numbers": _side(summary),
             "counter": f"step {count(newest['step'])}",
         },
     )
@@ -58,6 +58,22 @@ def _gantt(
         cells = queries.heat(reader, run_id, end_ns, span, by)
         return heat(cells, queue, marks, window, queries.HEAT_COLUMNS, look)
     return gantt(rows, queue, marks, held, window, look)
+
+
+_LEGEND = (
+    ("prefill", "prefill", ""),
+    ("decode", "decode", ""),
+    ("padding", "padding", "hatch"),
+    ("lost", "recomputed", ""),
+    ("decode", "held by others' prefill", "outline"),
+    ("idle", "idle", "outline"),
+)
+
+
+def _side(summary: pd.DataFrame) -> str:
+    """Numbers of the newest two schedulers of the window, and what the colours mean."""
+    groups = "".join(_numbers(r) for r in summary.head(2).to_dict("records"))
+    return f'<div class="side">{groups}{legend(_LEGEND)}</div>'
 
 
 def _numbers(row: dict[str, Any]) -> str:

@@ -186,7 +186,11 @@ function look() {
 }
 
 class Mount {
-  constructor(host) { this.host = host; this.charts = {}; }
+  constructor(host) {
+    this.host = host;
+    this.charts = {};
+    plotly().catch(() => {});  // long to parse: begin before the first figure comes
+  }
 
   set(data) {
     this.data = data;
