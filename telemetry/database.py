@@ -1,4 +1,4 @@
-"""Which files are ours, and what to tell a person when one cannot be used."""
+"""Which files are ours, opening one to read, and what to say when it cannot be used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from pathlib import Path
 import duckdb
 
 from telemetry.ddl import MARKER
+from telemetry.errors import StoreError
+from telemetry.reader import Reader
 from telemetry.schema import SCHEMA_VERSION
+
+__all__ = ["CONFIG", "StoreError", "check_readable", "explained", "open_reader"]
 
 # The same for readers and the writer: within a process DuckDB refuses one file under two configs.
 CONFIG: dict[str, str | bool | int | float | list[str]] = {
@@ -20,8 +24,17 @@ CONFIG: dict[str, str | bool | int | float | list[str]] = {
 }
 
 
-class StoreError(Exception):
-    """A database that cannot be used; one line: what is wrong, and what to do."""
+def open_reader(path: Path) -> Reader:
+    """Open a recorded file read-only.
+
+    Raises StoreError: missing, not ours, made by a newer version, damaged, or in use (while a
+    Stepscope writes a file no other process can open it, not even to read).
+    """
+    check_readable(path)
+    try:
+        return Reader(duckdb.connect(path, read_only=True, config=CONFIG))
+    except duckdb.Error as error:
+        raise explained(path, error) from error
 
 
 def check_readable(path: Path, *, empty_is_ours: bool = False) -> None:

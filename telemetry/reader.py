@@ -1,21 +1,58 @@
-"""Reading: what the queries run on, over the live store or a recorded file."""
+"""Reading: what the queries run on, over the live store or a recorded file (`open_reader`)."""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-import duckdb
 import pandas as pd
 
-from telemetry.database import CONFIG, StoreError, check_readable, explained
+from telemetry.errors import StoreError, closed
+
+__all__ = ["Connection", "Params", "Reader", "Readers", "StoreError"]
 
 Params = Sequence[Any] | Mapping[str, Any]
-__all__ = ["Params", "Reader", "StoreError", "open_reader"]
+
+
+class Connection(Protocol):
+    """What is used of a DuckDB connection: figures and queries know no more of the database."""
+
+    @property
+    def description(self) -> list[Any] | None: ...
+    def execute(self, query: str, parameters: object = None, /) -> Connection: ...
+    def df(self) -> pd.DataFrame: ...
+    def fetchall(self) -> list[Any]: ...
+    def fetchone(self) -> tuple[Any, ...] | None: ...
+    def cursor(self) -> Connection: ...
+    def interrupt(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Readers:
+    """The open readers of one database, so that closing it leaves none behind."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
+        self._open: weakref.WeakSet[Reader] = weakref.WeakSet()
+
+    def add(self, reader: Reader) -> None:
+        """Raises StoreError once closed."""
+        with self._lock:
+            if self._closed:
+                raise closed()
+            self._open.add(reader)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            readers = list(self._open)
+        for reader in readers:
+            reader.close()
 
 
 class Reader:
@@ -27,31 +64,30 @@ class Reader:
 
     def __init__(
         self,
-        connection: duckdb.DuckDBPyConnection,
-        family: weakref.WeakSet[Reader] | None = None,
+        connection: Connection,
+        family: Readers | None = None,
     ) -> None:
         self._connection = connection
         self._lock = threading.Lock()
         self._closed = False
-        self._family: weakref.WeakSet[Reader] = weakref.WeakSet() if family is None else family
+        self._family = family or Readers()
         self._family.add(self)
 
     def frame(self, sql: str, params: Params | None = None) -> pd.DataFrame:
         """All rows. params fill `?` (a sequence) or `$name` (a mapping)."""
-        with self._lock:
-            return self._execute(sql, params).df()
+        with self._result(sql, params) as result:
+            return result.df()
 
     def rows(self, sql: str, params: Params | None = None) -> list[tuple[Any, ...]]:
         """All rows as Python values; integers stay exact beside NULLs."""
-        with self._lock:
-            return self._execute(sql, params).fetchall()
+        with self._result(sql, params) as result:
+            return result.fetchall()
 
     def row(self, sql: str, params: Params | None = None) -> dict[str, Any] | None:
         """The first row by column name, None without rows; integers stay exact."""
-        with self._lock:
-            cursor = self._execute(sql, params)
-            values = cursor.fetchone()
-            names = [column[0] for column in cursor.description or ()]
+        with self._result(sql, params) as result:
+            values = result.fetchone()
+            names = [column[0] for column in result.description or ()]
         return None if values is None else dict(zip(names, values, strict=True))
 
     def value(self, sql: str, params: Params | None = None) -> Any:
@@ -59,24 +95,35 @@ class Reader:
         first = self.row(sql, params)
         return None if first is None else next(iter(first.values()))
 
-    def _execute(self, sql: str, params: Params | None) -> duckdb.DuckDBPyConnection:
-        if self._closed:
-            raise StoreError("the database is closed: open it again")
-        return self._connection.execute(sql, params)
+    @contextmanager
+    def _result(self, sql: str, params: Params | None) -> Iterator[Connection]:
+        """Runs a query; one that closing cuts short raises StoreError."""
+        with self._lock:
+            if self._closed:
+                raise closed()
+            try:
+                yield self._connection.execute(sql, params)
+            except Exception as error:
+                if self._closed:
+                    raise closed() from error
+                raise
 
     def fresh(self) -> Reader:
         """Another reader of the same database, for another thread."""
         with self._lock:
             if self._closed:
-                raise StoreError("the database is closed: open it again")
+                raise closed()
             return Reader(self._connection.cursor(), self._family)
 
     def close(self) -> None:
         """Ends a query in progress. May be called twice, from any thread."""
-        self._connection.interrupt()
-        with self._lock:
-            self._closed = True
+        self._closed = True  # no query begins from here on
+        while not self._lock.acquire(timeout=0.05):
+            self._connection.interrupt()  # again, since one that is about to begin misses it
+        try:
             self._connection.close()
+        finally:
+            self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -88,16 +135,3 @@ class Reader:
         at: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def open_reader(path: Path) -> Reader:
-    """Open a recorded file read-only.
-
-    Raises StoreError: missing, not ours, made by a newer version, damaged, or in use (while a
-    Stepscope writes a file no other process can open it, not even to read).
-    """
-    check_readable(path)
-    try:
-        return Reader(duckdb.connect(path, read_only=True, config=CONFIG))
-    except duckdb.Error as error:
-        raise explained(path, error) from error

@@ -6,21 +6,20 @@ import os
 import queue
 import secrets
 import threading
-import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from datetime import UTC
 from pathlib import Path
 
 import duckdb
-import numpy as np
-import pyarrow as pa
 
 from telemetry.batches import table_of
-from telemetry.database import CONFIG, StoreError, check_readable, explained
-from telemetry.ddl import create_statements, quoted
-from telemetry.reader import Reader
-from telemetry.schema import KEYED, TABLES, RunRecord
+from telemetry.database import CONFIG, check_readable, explained
+from telemetry.ddl import create_statements
+from telemetry.errors import StoreError, closed
+from telemetry.inserts import Batch, Tables, transact
+from telemetry.reader import Reader, Readers
+from telemetry.schema import TABLES, RunRecord
 
 __all__ = ["Store", "StoreError"]
 
@@ -32,19 +31,8 @@ MERGED = 32
 # stalls show less than a rare long one.
 CHECKPOINT = "4MB"
 
-Tables = Mapping[str, pa.Table | pa.RecordBatch]
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Rows of one envelope."""
-
-    run_id: str
-    tables: Tables
-
-
 _END = "end"
-_Item = _Batch | threading.Event | str
+_Item = Batch | threading.Event | str
 
 
 class Store:
@@ -58,7 +46,7 @@ class Store:
         self.path = path
         self.failure: StoreError | None = None
         self._root = _open(path)
-        self._readers: weakref.WeakSet[Reader] = weakref.WeakSet()
+        self._readers = Readers()
         self._queue: queue.Queue[_Item] = queue.Queue(QUEUED)
         self._gate = threading.Lock()
         self._closed = False
@@ -81,12 +69,12 @@ class Store:
         unknown = sorted(set(tables) - set(TABLES))
         if unknown:
             raise StoreError(f"no table {', '.join(unknown)}: there are {', '.join(TABLES)}")
-        self._enqueue(_Batch(run_id, tables))
+        self._enqueue(Batch(run_id, tables))
 
     def _enqueue(self, item: _Item) -> None:
         with self._gate:
             if self._closed:
-                raise StoreError("the store is closed: open it again")
+                raise closed()
             self._queue.put(item)
 
     def flush(self) -> None:
@@ -101,7 +89,7 @@ class Store:
         """A reader of what is committed, which sees each later commit too."""
         with self._gate:
             if self._closed:
-                raise StoreError("the store is closed: open it again")
+                raise closed()
             return Reader(self._root.cursor(), self._readers)
 
     @property
@@ -125,8 +113,7 @@ class Store:
         self._writer.join()
         with self._news:
             self._news.notify_all()
-        for reader in list(self._readers):
-            reader.close()
+        self._readers.close()
         self._root.close()
         if self.failure:
             raise self.failure
@@ -138,7 +125,7 @@ class Store:
             ended = False
             while not ended:
                 items = self._take()
-                self._commit(connection, [i for i in items if isinstance(i, _Batch)])
+                self._commit(connection, [i for i in items if isinstance(i, Batch)])
                 for item in items:
                     if isinstance(item, threading.Event):
                         item.set()
@@ -154,11 +141,11 @@ class Store:
                 break
         return items
 
-    def _commit(self, connection: duckdb.DuckDBPyConnection, batches: Sequence[_Batch]) -> None:
+    def _commit(self, connection: duckdb.DuckDBPyConnection, batches: Sequence[Batch]) -> None:
         if not batches:
             return
         try:
-            _transact(connection, batches)
+            transact(connection, batches)
         except Exception as error:  # whatever it is, it must surface and not end the thread
             self._failed(connection, batches, error)
         else:
@@ -167,7 +154,7 @@ class Store:
                 self._news.notify_all()
 
     def _failed(
-        self, connection: duckdb.DuckDBPyConnection, batches: Sequence[_Batch], error: Exception
+        self, connection: duckdb.DuckDBPyConnection, batches: Sequence[Batch], error: Exception
     ) -> None:
         """One bad envelope must not take along those merged with it: try each alone."""
         if len(batches) > 1:
@@ -183,42 +170,6 @@ def _in_utc(record: RunRecord) -> RunRecord:
     values = {f.name: getattr(record, f.name) for f in fields(record)}
     started = record.started_wall.astimezone(UTC).replace(tzinfo=None)
     return RunRecord(**{**values, "started_wall": started})
-
-
-def _transact(connection: duckdb.DuckDBPyConnection, batches: Sequence[_Batch]) -> None:
-    connection.begin()
-    try:
-        for batch in batches:
-            for table, rows in batch.tables.items():
-                if rows.num_rows:
-                    _insert(connection, batch.run_id, table, rows)
-        connection.commit()
-    except Exception:
-        connection.rollback()
-        raise
-
-
-def _insert(
-    connection: duckdb.DuckDBPyConnection,
-    run_id: str,
-    table: str,
-    rows: pa.Table | pa.RecordBatch,
-) -> None:
-    key = KEYED.get(table)
-    latest = rows if key is None else _last_of_each(rows, key)
-    connection.register("batch", latest)
-    if key is not None:
-        same_key = f"{quoted(key)} IN (SELECT {quoted(key)} FROM batch)"
-        connection.execute(f"DELETE FROM {table} WHERE run_id = ? AND {same_key}", [run_id])
-    connection.execute(f"INSERT INTO {table} BY NAME SELECT ? AS run_id, * FROM batch", [run_id])
-    connection.unregister("batch")
-
-
-def _last_of_each(rows: pa.Table | pa.RecordBatch, key: str) -> pa.Table | pa.RecordBatch:
-    """Of rows with the same key the last one, in order."""
-    keys = np.asarray(rows.column(key))
-    _, from_end = np.unique(keys[::-1], return_index=True)
-    return rows.take(pa.array(np.sort(len(keys) - 1 - from_end)))
 
 
 def _open(path: Path | None) -> duckdb.DuckDBPyConnection:
