@@ -6,11 +6,12 @@ from pathlib import Path
 
 import streamlit as st
 
-PAGES = Path(__file__).resolve().parent.parent / "pages"
-STYLE = (Path(__file__).resolve().parent / "static" / "page.css").read_text()
+from app.dashboard_files import ICON, style
 
-st.set_page_config(page_title="Stepscope", page_icon=":material/stacked_line_chart:", layout="wide")
-st.html(f'<div class="ss-style"></div><style>{STYLE}</style>')
+PAGES = Path(__file__).resolve().parent.parent / "pages"
+
+st.set_page_config(page_title="Stepscope", page_icon=ICON, layout="wide")
+st.html(f'<div class="ss-style"></div><style>{style()}</style>')
 entries = [
     st.Page(PAGES / "live.py", title="Live", url_path="live", default=True),
     st.Page(PAGES / "roofline.py", title="Roofline", url_path="roofline"),

@@ -82,7 +82,7 @@ def _run_selector() -> str:
         st.selectbox(
             "Run",
             list(names),
-            format_func=names.get,
+            format_func=lambda run: names.get(run, run),
             key="run",
             label_visibility="collapsed",
             width=190,

@@ -147,7 +147,7 @@ def layout(look: Theme, height: int, **more: Any) -> dict[str, Any]:
     return base | more
 
 
-def note(look: Theme, text: str, size: int = TEXT_PX, **more: Any) -> dict[str, Any]:
+def note(look: Theme, text: str, size: Any = TEXT_PX, /, **more: Any) -> dict[str, Any]:
     """A text annotation without an arrow."""
     base: dict[str, Any] = {
         "text": text,

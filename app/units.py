@@ -19,8 +19,9 @@ def three(value: float | None) -> str:
         return UNKNOWN
     if value == 0:
         return "0"
-    digits = 2 - math.floor(math.log10(abs(value)))
-    return f"{round(value, digits):,.{max(digits, 0)}f}"
+    rounded = float(f"{value:.3g}")
+    digits = 2 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded:,.{max(digits, 0)}f}"
 
 
 def si(value: float | None, unit: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.figures.data import Figure, known, nice_ceiling, significant
+from app.figures.data import Figure, known, nice_ceiling, records, significant
 from app.theme import Theme, axis, hatched, layout, note
 from app.units import count, duration, three
 
@@ -64,7 +64,7 @@ def anatomy(steps: pd.DataFrame, look: Theme) -> Figure:
 
     steps: rows of `queries.live.anatomy`, one per phase.
     """
-    rows = {str(r["phase"]): r for r in steps.to_dict("records")}
+    rows = {str(r["phase"]): r for r in records(steps)}
     prompts = [rows[p] for p in ("mixed", "prefill") if p in rows]
     facets = [rows.get("decode"), min(prompts, key=lambda r: r["age_s"]) if prompts else None]
     data: list[dict[str, Any]] = []
@@ -118,7 +118,13 @@ def _ticks(top_ms: float) -> dict[str, Any]:
     """Four or five round ticks, each with its unit."""
     step = next(s for s in _TICK_STEPS_MS if top_ms / s <= 5)
     values = [step * i for i in range(int(top_ms * 0.93 / step) + 1)]
-    return {"tickvals": values, "ticktext": [duration(v / 1e3) if v else "0" for v in values]}
+    return {"tickvals": values, "ticktext": [_tick(v) for v in values]}
+
+
+def _tick(value_ms: float) -> str:
+    if value_ms == 0:
+        return "0"
+    return f"{value_ms:g} ms" if value_ms < 1e3 else f"{value_ms / 1e3:g} s"
 
 
 def _bars(pieces: list[Segment], look: Theme, top: float, suffix: str) -> list[dict[str, Any]]:

@@ -30,6 +30,11 @@ def significant(value: float, digits: int) -> float:
     return round(value, digits - 1 - math.floor(math.log10(abs(value))))
 
 
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as dicts by column name."""
+    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+
+
 def known(value: Any) -> float | None:
     """A float, or None for NULL and NaN."""
     return None if value is None or pd.isna(value) else float(value)

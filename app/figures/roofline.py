@@ -196,7 +196,7 @@ def _above(
     rows = cloud[cloud["achieved_flops"].to_numpy() > [r * 1.0005 for r in roof]]
     if rows.empty:
         return []
-    worst = rows.loc[rows["achieved_flops"].idxmax()]
+    worst = rows.nlargest(1, "achieved_flops").iloc[0]
     text = f"<b>{len(rows)} above the roof: recalibrate</b>"
     place = _at(float(worst["intensity"]), float(worst["achieved_flops"]), scale)
     notes.append(note(look, text, 15, **place, xanchor="left", yanchor="bottom", xshift=10))

@@ -113,7 +113,7 @@ def _tokens(bars: pd.DataFrame, look: Theme, limit: float) -> list[dict[str, Any
 def _callouts(bars: pd.DataFrame, look: Theme, limit_ms: float) -> list[dict[str, Any]]:
     """The tallest of the cut bars, apart from each other, with their real time."""
     shown: list[float] = []
-    out = []
+    out: list[dict[str, Any]] = []
     for row in bars.nlargest(24, "t_step_s").itertuples():
         x, t = float(str(row.x_s)), float(str(row.t_step_s))
         if t * 1e3 <= limit_ms or len(out) >= MAX_CALLOUTS:
@@ -143,12 +143,15 @@ def _captions(
     steps = [bar, f"cut at {duration(limit_ms / 1e3)}, 4× the median"] if cut else [bar]
     tokens = ["tokens of a step" if binned_s is None else "the step with most tokens"]
     tokens += [f"cut at {count(limit_tokens)}"] if cut_tokens else []
-    place = {"xref": "paper", "x": 1, "xanchor": "right", "yanchor": "bottom", "yref": "paper"}
-    muted = {"size": 13, "color": look.muted}
-    gap = note(look, " · ".join(tokens), y=_TOKEN_DOMAIN[1], **place)
-    gap["font"] = muted
-    top = note(look, " · ".join(steps), y=_STEP_DOMAIN[0] - 0.13, **place)
-    top["font"] = muted
-    both = note(look, f"{' · '.join(steps)}  |  below: {' · '.join(tokens)}", y=0.29, **place)
-    both["font"] = muted
+    both = note(
+        look,
+        f"{' · '.join(steps)}  |  below: {' · '.join(tokens)}",
+        xref="paper",
+        yref="paper",
+        x=1,
+        y=0.29,
+        xanchor="right",
+        yanchor="bottom",
+    )
+    both["font"] = {"size": 13, "color": look.muted}
     return [both]

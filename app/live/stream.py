@@ -17,6 +17,8 @@ from telemetry.clock import now_ns
 from telemetry.reader import Reader, StoreError
 
 PERIOD_S = 0.2
+# A view may take a quarter of one core: where rendering is slow, updates come less often.
+REST = 3
 POLL_S = 0.04
 HEARTBEAT_S = 5.0
 _KEPT = 64
@@ -100,7 +102,8 @@ async def _events(renderer: Renderer, request: Request) -> AsyncIterator[str]:
         if text:
             seq, spoke_ns = seq + 1, now_ns()
             yield text
-        await asyncio.sleep(max(PERIOD_S - (now_ns() - started_ns) / 1e9, POLL_S))
+        took_s = (now_ns() - started_ns) / 1e9
+        await asyncio.sleep(min(max(PERIOD_S - took_s, REST * took_s), 1.0))
 
 
 async def view_route(http: HttpRequest) -> Response:

@@ -30,8 +30,10 @@ def panels(reader: Reader, run_id: str, params: Params, look: Theme) -> View:
     medians = queries.anatomy(reader, run_id)
     view = View({"anatomy": anatomy(medians, look)})
     view.figures["strip"] = _strip(reader, run_id, end_ns, look)
-    view.html["headline"] = _headline(newest, medians, reader, run_id, end_ns)
-    view.html["tiles"] = _tiles(reader, run_id, end_ns, newest, run)
+    seconds = queries.per_second(reader, run_id, end_ns, SPAN_S)
+    gaps = queries.gaps(reader, run_id, end_ns, SPAN_S)
+    view.html["headline"] = _headline(newest, medians, seconds)
+    view.html["tiles"] = _tiles(seconds, gaps, newest, run)
     view.html["counter"] = f"step {count(newest['step'])}"
     return view
 
@@ -49,17 +51,14 @@ def waiting_view() -> View:
 
 
 def _strip(reader: Reader, run_id: str, end_ns: int, look: Theme) -> dict[str, Any]:
-    width = queries.bin_width(reader, run_id, end_ns, SPAN_S)
+    steps, median = queries.window(reader, run_id, end_ns, SPAN_S)
+    width = queries.bin_width(steps, SPAN_S)
     bars = queries.strip(reader, run_id, end_ns, SPAN_S, width)
     marks = queries.marks(reader, run_id, end_ns, SPAN_S)
-    median = queries.window_median(reader, run_id, end_ns, SPAN_S) or 0.0
     return strip(bars, marks, median, SPAN_S, width, look)
 
 
-def _headline(
-    newest: dict[str, Any], medians: pd.DataFrame, reader: Reader, run_id: str, end_ns: int
-) -> str:
-    seconds = queries.per_second(reader, run_id, end_ns, 2)
+def _headline(newest: dict[str, Any], medians: pd.DataFrame, seconds: pd.DataFrame) -> str:
     rate = float(seconds["tokens"].iloc[-1])
     running = int(newest["n_running"])
     streams = "1 stream" if running == 1 else f"{running} streams"
@@ -90,11 +89,10 @@ def _why(step: pd.Series[Any]) -> str:
 
 
 def _tiles(
-    reader: Reader, run_id: str, end_ns: int, newest: dict[str, Any], run: dict[str, Any]
+    seconds: pd.DataFrame, gaps: pd.DataFrame, newest: dict[str, Any], run: dict[str, Any]
 ) -> str:
-    seconds = queries.per_second(reader, run_id, end_ns, SPAN_S)
-    gaps = queries.gaps(reader, run_id, end_ns, SPAN_S).set_index("second")["gap_s"]
-    by_second = [known(gaps.get(s)) for s in seconds["second"]]
+    worst_of = gaps.set_index("second")["gap_s"]
+    by_second = [known(worst_of.get(s)) for s in seconds["second"]]
     recent = [g for g in by_second[-int(GAP_SPAN_S) :] if g is not None]
     worst = max(recent) if recent else None
     slo = known(run["tpot_slo_s"])

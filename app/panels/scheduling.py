@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.figures.data import known
+from app.figures.data import known, records
 from app.figures.gantt import Window, gantt, heat
 from app.panels.live import waiting_view
 from app.panels.markup import headline, legend, numbers
@@ -72,7 +72,7 @@ _LEGEND = (
 
 def _side(summary: pd.DataFrame) -> str:
     """Numbers of the newest two schedulers of the window, and what the colours mean."""
-    groups = "".join(_numbers(r) for r in summary.head(2).to_dict("records"))
+    groups = "".join(_numbers(r) for r in records(summary.head(2)))
     return f'<div class="side">{groups}{legend(_LEGEND)}</div>'
 
 
@@ -86,7 +86,7 @@ def _numbers(row: dict[str, Any]) -> str:
 
 
 def _headline(summary: pd.DataFrame, held: dict[str, Any] | None) -> str:
-    rows = summary.to_dict("records")
+    rows = records(summary)
     if not rows:
         return headline("No step in this window.")
     if len(rows) > 1 and rows[1]["tokens_per_s"] > 0:

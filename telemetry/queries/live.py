@@ -15,19 +15,28 @@ from telemetry.reader import Reader
 MAX_BARS = 400
 ANATOMY_S = 0.25
 _END = "(t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT))"
+_ANATOMY = (
+    "phase, step, t_step_s, t_compute_s, t_memory_s, t_weights_s, t_kv_s, t_inefficiency_s, "
+    "t_host_s, forward_s, bound, prefill_tokens, decode_seqs, padded_slots, limit_bound"
+)
 # Bin widths a person can name; the smallest that keeps the window under MAX_BARS is used.
 _BINS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
 
 
 def run(reader: Reader, run_id: str) -> dict[str, Any] | None:
     """The run's own row, None when there is no such run."""
-    return first(reader.frame("SELECT * FROM runs WHERE run_id = $run", {"run": run_id}))
+    return reader.row("SELECT * FROM runs WHERE run_id = $run", {"run": run_id})
 
 
 def newest(reader: Reader, run_id: str) -> dict[str, Any] | None:
-    """The newest step with `end_ns`; None before the first step."""
-    sql = f"SELECT *, {_END} AS end_ns FROM steps WHERE run_id = $run ORDER BY step DESC LIMIT 1"
-    return first(reader.frame(sql, {"run": run_id}))
+    """The newest step, what pages need of it, and its `end_ns`; None before the first step."""
+    sql = f"""
+    SELECT step, t_step_s, scheduler, phase, n_running, n_waiting, decode_seqs, padded_slots,
+           batch_slots, limit_bound, kv_blocks_used, kv_blocks_total, flops, intensity,
+           {_END} AS end_ns
+    FROM steps WHERE run_id = $run AND step = (SELECT max(step) FROM steps WHERE run_id = $run)
+    """
+    return reader.row(sql, {"run": run_id})
 
 
 def first(frame: pd.DataFrame) -> dict[str, Any] | None:
@@ -46,31 +55,35 @@ def anatomy(reader: Reader, run_id: str) -> pd.DataFrame:
     """
     sql = f"""
     WITH recent AS (
-        SELECT * FROM steps WHERE run_id = $run ORDER BY step DESC LIMIT 4000
+        SELECT {_ANATOMY}, {_END} AS end_ns FROM steps WHERE run_id = $run
+        AND step > (SELECT max(step) FROM steps WHERE run_id = $run) - 4000
     ), ends AS (
-        SELECT *, {_END} AS end_ns, max({_END}) OVER () AS last_ns,
-               max({_END}) OVER (PARTITION BY phase) AS phase_ns
-        FROM recent
+        SELECT phase, max(end_ns) AS phase_ns, max(max(end_ns)) OVER () AS last_ns
+        FROM recent GROUP BY phase
     ), ranked AS (
         SELECT *, row_number() OVER (PARTITION BY phase ORDER BY t_step_s, step) AS place,
                count(*) OVER (PARTITION BY phase) AS n
-        FROM ends WHERE end_ns > phase_ns - $span
+        FROM recent JOIN ends USING (phase) WHERE end_ns > phase_ns - $span
     )
-    SELECT phase, n, step, t_step_s, t_compute_s, t_memory_s, t_weights_s, t_kv_s,
-           t_inefficiency_s, t_host_s, forward_s, bound, prefill_tokens, decode_seqs,
-           padded_slots, limit_bound, (last_ns - phase_ns) / 1e9 AS age_s
+    SELECT {_ANATOMY}, n, (last_ns - phase_ns) / 1e9 AS age_s
     FROM ranked WHERE place = (n + 1) // 2 ORDER BY phase
     """
     return reader.frame(sql, {"run": run_id, "span": int(ANATOMY_S * 1e9)})
 
 
-def bin_width(reader: Reader, run_id: str, end_ns: int, span_s: float) -> float | None:
-    """Seconds a bar has to stand for; None while every step of the window has a bar of its own."""
-    frame = reader.frame(
-        "SELECT count(*) AS n FROM steps WHERE run_id = $run AND t_start_ns >= $since",
+def window(reader: Reader, run_id: str, end_ns: int, span_s: float) -> tuple[int, float]:
+    """Steps in the window, and their median time, s (0 without steps)."""
+    row = reader.row(
+        "SELECT count(*) AS n, median(t_step_s) AS m FROM steps "
+        "WHERE run_id = $run AND t_start_ns >= $since",
         {"run": run_id, "since": end_ns - int(span_s * 1e9)},
     )
-    if int(frame["n"].iloc[0]) <= MAX_BARS:
+    return (int(row["n"]), float(row["m"] or 0.0)) if row else (0, 0.0)
+
+
+def bin_width(steps: int, span_s: float) -> float | None:
+    """Seconds a bar has to stand for; None while every step of the window has a bar of its own."""
+    if steps <= MAX_BARS:
         return None
     return next((w for w in _BINS_S if span_s / w <= MAX_BARS), span_s / MAX_BARS)
 
@@ -114,17 +127,6 @@ def strip(
     """
     params = {"run": run_id, "since": end_ns - int(span_s * 1e9), "end": end_ns}
     return reader.frame(sql, params)
-
-
-def window_median(reader: Reader, run_id: str, end_ns: int, span_s: float) -> float | None:
-    """Median step time of the window, s."""
-    row = first(
-        reader.frame(
-            "SELECT median(t_step_s) AS m FROM steps WHERE run_id = $run AND t_start_ns >= $since",
-            {"run": run_id, "since": end_ns - int(span_s * 1e9)},
-        )
-    )
-    return None if row is None or row["m"] is None else float(row["m"])
 
 
 def per_second(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:

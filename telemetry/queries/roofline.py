@@ -38,10 +38,8 @@ def cloud(reader: Reader, run_id: str, span_s: float) -> pd.DataFrame:
 def trail(reader: Reader, run_id: str) -> pd.DataFrame:
     """The newest 20 steps, oldest first."""
     sql = f"""
-    SELECT * FROM (
-        SELECT {_POINT} FROM steps WHERE run_id = $run AND t_step_s > 0
-        ORDER BY step DESC LIMIT $n
-    ) ORDER BY step
+    SELECT {_POINT} FROM steps WHERE run_id = $run AND t_step_s > 0
+    AND step > (SELECT max(step) FROM steps WHERE run_id = $run) - $n ORDER BY step
     """
     return reader.frame(sql, {"run": run_id, "n": TRAIL_STEPS})
 
@@ -76,7 +74,8 @@ def measured_by_batch(reader: Reader, run_id: str, steps: int = 20_000) -> pd.Da
     """
     sql = """
     WITH recent AS (
-        SELECT * FROM steps WHERE run_id = $run ORDER BY step DESC LIMIT $steps
+        SELECT phase, decode_seqs, padded_slots, t_step_s FROM steps WHERE run_id = $run
+        AND step > (SELECT max(step) FROM steps WHERE run_id = $run) - $steps
     )
     SELECT decode_seqs + padded_slots AS batch, median(t_step_s) AS t_step_s,
            quantile_cont(t_step_s, 0.1) AS low_s, quantile_cont(t_step_s, 0.9) AS high_s,

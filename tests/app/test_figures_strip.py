@@ -1,0 +1,102 @@
+"""Step and token strips: what is drawn is what the store holds, cut and binned as it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.figures.strip import strip
+from app.theme import LIGHT
+from app.units import duration
+from telemetry.queries import live
+from telemetry.reader import Reader
+from tests.app.synthetic import RUN_ID
+
+
+@pytest.fixture
+def end_ns(reader: Reader) -> int:
+    newest = live.newest(reader, RUN_ID)
+    assert newest is not None
+    return int(newest["end_ns"])
+
+
+def test_every_step_has_its_bar_while_they_are_few(reader: Reader, end_ns: int) -> None:
+    span = 3.0
+    steps, median = live.window(reader, RUN_ID, end_ns, span)
+    assert live.bin_width(steps, span) is None
+    bars = live.strip(reader, RUN_ID, end_ns, span, None)
+    figure = strip(bars, live.marks(reader, RUN_ID, end_ns, span), median, span, None, LIGHT)
+    drawn = sorted(s for t in figure["data"] if t["type"] == "bar" for s in t.get("customdata", []))
+    held = reader.frame(
+        "SELECT step, t_step_s FROM steps WHERE run_id = $run AND t_start_ns >= $since",
+        {"run": RUN_ID, "since": end_ns - int(span * 1e9)},
+    )
+    assert drawn == sorted(held["step"])
+    times = dict(zip(held["step"], held["t_step_s"], strict=True))
+    for trace in figure["data"][:2]:
+        for step, y, width in zip(trace["customdata"], trace["y"], trace["width"], strict=True):
+            assert width == pytest.approx(times[step], abs=1e-4)
+            assert y == pytest.approx(min(times[step] * 1e3, y + 1e-9), rel=1e-3)
+
+
+def test_many_steps_are_binned_and_keep_their_longest(reader: Reader, end_ns: int) -> None:
+    steps, _ = live.window(reader, RUN_ID, end_ns, 30.0)
+    width = live.bin_width(steps, 30.0)
+    assert steps > live.MAX_BARS
+    assert width == 0.1
+    bars = live.strip(reader, RUN_ID, end_ns, 30.0, width)
+    assert len(bars) <= live.MAX_BARS
+    assert bars["n"].sum() == steps
+    longest = reader.value("SELECT max(t_step_s) FROM steps WHERE run_id = $run", {"run": RUN_ID})
+    assert bars["t_step_s"].max() == longest
+
+
+def test_tokens_of_a_bar_are_of_one_step(reader: Reader, end_ns: int) -> None:
+    bars = live.strip(reader, RUN_ID, end_ns, 30.0, 0.1)
+    pairs = reader.frame(
+        "SELECT DISTINCT prefill_tokens, decode_tokens FROM steps WHERE run_id = $run",
+        {"run": RUN_ID},
+    )
+    real = set(pairs.itertuples(index=False, name=None))
+    assert set(bars[["prefill_tokens", "decode_tokens"]].itertuples(index=False, name=None)) <= real
+
+
+def test_bars_are_cut_at_four_medians_and_say_so(reader: Reader, end_ns: int) -> None:
+    median = live.window(reader, RUN_ID, end_ns, 30.0)[1]
+    bars = live.strip(reader, RUN_ID, end_ns, 30.0, 0.1)
+    figure = strip(bars, live.marks(reader, RUN_ID, end_ns, 30.0), median, 30.0, 0.1, LIGHT)
+    limit = 4 * median * 1e3
+    heights = [y for t in figure["data"][:2] for y in t["y"]]
+    assert bars["t_step_s"].max() * 1e3 > 2 * limit
+    assert max(heights) == pytest.approx(limit, rel=0.05)
+    texts = [a["text"] for a in figure["layout"]["annotations"]]
+    assert any("4× the median" in t for t in texts)
+    assert any(t.endswith("▲") for t in texts)
+    assert f"{duration(bars['t_step_s'].max())} ▲" in texts
+
+
+def test_a_switch_is_marked_on_both_rows(reader: Reader, end_ns: int) -> None:
+    marks = live.marks(reader, RUN_ID, end_ns, 30.0)
+    bars = live.strip(reader, RUN_ID, end_ns, 30.0, 0.1)
+    figure = strip(bars, marks, 0.014, 30.0, 0.1, LIGHT)
+    lines = [t for t in figure["data"] if t["name"] == "marks"]
+    assert [t["yaxis"] for t in lines] == ["y", "y2"]
+    events = reader.frame(
+        "SELECT t_ns FROM events WHERE run_id = $run AND kind = 'scheduler_switch' ORDER BY t_ns",
+        {"run": RUN_ID},
+    )
+    wanted = [round((t - end_ns) / 1e9, 3) for t in events["t_ns"]]
+    assert lines[0]["x"][::3] == wanted
+    texts = [a["text"] for a in figure["layout"]["annotations"]]
+    assert "→ static" in texts
+    assert "→ continuous" in texts
+
+
+def test_the_time_axis_never_moves(reader: Reader, end_ns: int) -> None:
+    marks = live.marks(reader, RUN_ID, end_ns, 30.0)
+    for early in (0, 4):
+        at = end_ns - int(early * 1e9)
+        bars = live.strip(reader, RUN_ID, at, 30.0, 0.1)
+        figure = strip(bars, marks, 0.014, 30.0, 0.1, LIGHT)
+        assert figure["layout"]["xaxis"]["range"] == [-30.0, 0]
+        assert figure["layout"]["uirevision"] == "keep"
+        assert figure["layout"]["template"] == "none"

@@ -1,0 +1,51 @@
+"""Labels of events on time axes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from app.figures.marks import MAX_LABELS, label, labels
+from app.theme import LIGHT
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail", "text"),
+    [
+        ("scheduler_switch", {"from": "static", "to": "continuous"}, "→ continuous"),
+        ("max_batch", {"from": 8, "to": 10}, "max batch 10"),
+        ("load", {"workload": "skew", "concurrency": 8, "rate": None}, "skew × 8"),
+        ("load", {"workload": "steady", "concurrency": None, "rate": 2.5}, "steady 2.5/s"),
+        ("load", {"workload": "skew", "concurrency": None, "rate": None}, "skew"),
+        ("load", {"workload": None}, "load off"),
+        ("pause", {"single_step": False}, "pause"),
+        ("peak_beaten", {}, "peak beaten: recalibrate"),
+    ],
+)
+def test_words_for_what_the_engine_writes(kind: str, detail: Any, text: str) -> None:
+    assert label(kind, json.dumps(detail)) == text
+
+
+def test_a_broken_detail_still_has_a_label() -> None:
+    assert label("scheduler_switch", "{") == "→ switch"
+
+
+def crowd(kind: str, n: int, apart_s: float) -> pd.DataFrame:
+    rows = [(-i * apart_s, i, kind, "{}") for i in range(n)][::-1]
+    return pd.DataFrame(rows, columns=["x_s", "step", "kind", "detail"])
+
+
+def test_labels_do_not_cover_each_other() -> None:
+    shown = labels(LIGHT, crowd("pause", 40, 0.2), 30.0, yref="paper", y=1)
+    assert 1 < len(shown) <= MAX_LABELS
+    places = sorted(a["x"] for a in shown)
+    assert all(b - a > 1 for a, b in itertools.pairwise(places))
+
+
+def test_a_crowded_kind_is_named_once() -> None:
+    shown = labels(LIGHT, crowd("peak_beaten", 10, 3.0), 30.0, yref="paper", y=1)
+    assert len(shown) == 1

@@ -1,0 +1,118 @@
+"""Panels over runs as they come: empty, without peaks, past, with a hostile answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from app.panels import live, roofline, scheduling, session
+from app.panels.view import Panels, number
+from app.theme import DARK, LIGHT, Theme
+from telemetry.reader import Reader
+from telemetry.store import Store
+from tests.app.synthetic import RUN_ID, Simulation, race
+
+ALL: list[Panels] = [live.panels, roofline.panels, scheduling.panels]
+NAMES = ["live", "roofline", "scheduling"]
+
+
+@pytest.mark.parametrize("panels", ALL, ids=NAMES)
+@pytest.mark.parametrize("look", [LIGHT, DARK], ids=lambda look: look.name)
+def test_a_view_is_plain_json_with_a_headline(panels: Panels, look: Theme, reader: Reader) -> None:
+    view = panels(reader, RUN_ID, {}, look)
+    json.dumps(view.figures, allow_nan=False)
+    assert view.figures
+    assert view.html["headline"].startswith("<b>")
+    assert view.html["counter"] == "step 967"
+
+
+@pytest.mark.parametrize("panels", ALL, ids=NAMES)
+def test_the_same_snapshot_gives_the_same_view(panels: Panels, reader: Reader) -> None:
+    assert panels(reader, RUN_ID, {}, LIGHT) == panels(reader, RUN_ID, {}, LIGHT)
+
+
+@pytest.mark.parametrize("panels", ALL, ids=NAMES)
+def test_a_run_without_steps_says_what_to_do(panels: Panels, store: Store) -> None:
+    Simulation().write(store)
+    view = panels(store.reader(), RUN_ID, {}, LIGHT)
+    assert not view.figures
+    assert "No step has run yet" in view.html["headline"]
+    assert "Type a prompt" in view.html["blank"]
+
+
+@pytest.mark.parametrize("panels", ALL, ids=NAMES)
+def test_one_step_is_enough(panels: Panels, store: Store) -> None:
+    simulation = Simulation()
+    simulation.arrive(1)
+    simulation.advance()
+    simulation.write(store)
+    view = panels(store.reader(), RUN_ID, {}, LIGHT)
+    json.dumps(view.figures, allow_nan=False)
+    assert view.html["counter"] == "step 0"
+
+
+@pytest.mark.parametrize("panels", ALL, ids=NAMES)
+def test_unknown_peaks_are_never_drawn_as_zero(panels: Panels, store: Store) -> None:
+    race(peaks=(None, None)).write(store)
+    view = panels(store.reader(), RUN_ID, {}, LIGHT)
+    text = json.dumps(view.figures, allow_nan=False) + json.dumps(view.html)
+    assert "NaN" not in text
+    if panels is not scheduling.panels:
+        assert "not reported by this source" in text
+
+
+def test_live_headline_names_scheduler_and_the_binding_term(reader: Reader) -> None:
+    text = live.panels(reader, RUN_ID, {}, LIGHT).html["headline"]
+    assert "continuous, 1 stream" in text
+    assert "Reading takes at least" in text
+
+
+def test_five_tiles_and_a_missed_target(reader: Reader) -> None:
+    tiles = live.panels(reader, RUN_ID, {}, LIGHT).html["tiles"]
+    assert tiles.count('class="name"') == 5
+    assert tiles.count("<svg") == 5
+    worst = reader.value(
+        "SELECT max(itl_s) FROM itl WHERE run_id = $run AND t_ns > "
+        "(SELECT max(t_ns) FROM tokens) - 10000000000",
+        {"run": RUN_ID},
+    )
+    assert f"{worst * 1e3:.0f} ms" in tiles
+    assert "target 50.0 ms" in tiles
+    assert tiles.count("alert") == 1
+
+
+def test_scheduling_headline_compares_the_two(reader: Reader) -> None:
+    view = scheduling.panels(reader, RUN_ID, {"span": "12"}, LIGHT)
+    text = view.html["headline"]
+    assert "static" in text
+    assert "continuous" in text
+    assert "×" in text
+    assert "slot-steps were padding" in text
+    assert view.html["numbers"].count("<h4>") == 2
+
+
+def test_roofline_scale_comes_from_the_address(reader: Reader) -> None:
+    figure = roofline.panels(reader, RUN_ID, {"scale": "normalised"}, LIGHT).figures["roofline"]
+    assert figure["layout"]["xaxis"]["title"]["text"] == "intensity / ridge"
+
+
+@pytest.mark.parametrize(("text", "value"), [("5", 5), ("x", 20), ("nan", 20), ("1e9", 600)])
+def test_numbers_from_the_address_are_bounded(text: str, value: float) -> None:
+    assert number({"span": text}, "span", 20.0, 1.0, 600.0) == value
+
+
+def test_an_answer_cannot_inject_markup() -> None:
+    html = session.answer("<b>hi</b>", "<script>x</script>", True, "stop", None)
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "<b>hi</b>" not in html
+    assert "<i" not in session.answer("a", "b", False, None, "<i>refused</i>")
+
+
+def test_progress_and_failure_have_their_own_pages() -> None:
+    view = session.starting("measuring bf16 matmul", 0.25)
+    assert "width:25%" in view.html["blank"]
+    assert "measuring bf16 matmul" in view.html["headline"]
+    assert "moving" in session.starting("loading", None).html["blank"]
+    assert "&lt;x&gt;" in session.failed("no file <x>").html["headline"]
