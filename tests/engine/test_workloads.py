@@ -205,7 +205,7 @@ def test_a_jsonl_file_is_taken_as_written(tmp_path: Path) -> None:
     ]
     path.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
     one, two = islice(load_workload(str(path), seed=0).items, 2)
-    assert one == WorkItem(0.0, 700, 5, None, "mine", (0, 1))
+    assert one == WorkItem(0.0, 700, 5, None, "mine", (0, 1), 1)
     assert two == WorkItem(2.0, 3, 6, "tell me more", "mine")
 
 

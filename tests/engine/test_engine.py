@@ -1,0 +1,236 @@
+"""Stopping, cancelling, refusing, and what every step says of itself."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from engine.backends.cpu import CPUBackend
+from engine.errors import UserError
+from engine.models.weights import ModelSource
+from engine.physics.cost import ChunkWork, count_step
+from engine.request import Request, RequestError, SamplingParams
+from telemetry.clock import NS_PER_S
+from tests.engine.conftest import PEAKS, MakeEngine
+from tests.engine.recording import run_all
+
+PROMPT = "Write one sentence about the sea."
+
+
+def ask(source: ModelSource, **sampling: object) -> Request:
+    params = SamplingParams(**sampling)  # type: ignore[arg-type]
+    return Request(tuple(source.tokenizer.encode_chat(PROMPT)), params, label="prompt")
+
+
+def test_a_chat_answer_is_english_and_ends_by_itself(
+    smollm: ModelSource, smollm_fp32: CPUBackend, make_engine: MakeEngine
+) -> None:
+    engine, recording = make_engine(smollm, smollm_fp32)
+    engine.submit(ask(smollm, max_tokens=120))
+    run_all(engine)
+    assert recording.requests[0].finish_reason == "stop"
+    assert recording.tokens[0][-1] in smollm.tokenizer.eos_token_ids
+    text = smollm.tokenizer.decode(recording.tokens[0])
+    assert "<|" not in text
+    assert len(set(text.lower().split()) & {"the", "of", "and", "a", "is", "sea", "ocean"}) >= 3
+
+
+def test_length_and_ignored_eos(
+    smollm: ModelSource, smollm_fp32: CPUBackend, make_engine: MakeEngine
+) -> None:
+    engine, recording = make_engine(smollm, smollm_fp32)
+    engine.submit(ask(smollm, max_tokens=5))
+    engine.submit(ask(smollm, max_tokens=130, ignore_eos=True))
+    run_all(engine)
+    assert recording.requests[0].finish_reason == recording.requests[1].finish_reason == "length"
+    assert (recording.requests[0].output_tokens, recording.requests[1].output_tokens) == (5, 130)
+
+
+def test_a_stop_string_across_tokens_ends_the_answer(
+    smollm: ModelSource, smollm_fp32: CPUBackend, make_engine: MakeEngine
+) -> None:
+    engine, recording = make_engine(smollm, smollm_fp32)
+    engine.submit(ask(smollm, max_tokens=60, ignore_eos=True))
+    run_all(engine)
+    text = smollm.tokenizer.decode(recording.tokens[0])
+    stop = text[20:27]
+    engine, recording = make_engine(smollm, smollm_fp32)
+    engine.submit(ask(smollm, max_tokens=60, ignore_eos=True, stop=(stop,)))
+    run_all(engine)
+    stopped = smollm.tokenizer.decode(recording.tokens[0])
+    assert recording.requests[0].finish_reason == "stop"
+    assert stop in stopped
+    assert text.startswith(stopped)
+    assert len(recording.tokens[0]) < 20
+
+
+def test_sampling_is_seeded_and_independent_of_the_batch(
+    tiny: ModelSource, make_engine: MakeEngine
+) -> None:
+    def draw(seed: int | None, neighbours: int) -> list[int]:
+        engine, recording = make_engine(tiny, blocks=64)
+        params = SamplingParams(20, temperature=1.0, top_p=0.9, seed=seed, ignore_eos=True)
+        engine.submit(Request((5, 6, 7), params))
+        for _ in range(neighbours):
+            engine.submit(Request((8, 9), SamplingParams(10, temperature=0.5, ignore_eos=True)))
+        run_all(engine)
+        return recording.tokens[0]
+
+    assert draw(1, 0) == draw(1, 5)
+    assert draw(1, 0) != draw(2, 0)
+
+
+def test_cancelling_frees_everything(tiny: ModelSource, make_engine: MakeEngine) -> None:
+    for scheduler in ("continuous", "static"):
+        engine, recording = make_engine(tiny, scheduler=scheduler, max_batch=2, blocks=64)
+        ids = [
+            engine.submit(Request((5, 6), SamplingParams(30, ignore_eos=True))) for _ in range(3)
+        ]
+        for _ in range(4):
+            engine.step()
+        assert engine.cancel(ids[0])
+        assert engine.cancel(ids[2]), "it still waits"
+        assert not engine.cancel(ids[0])
+        run_all(engine)
+        reasons = [recording.requests[i].finish_reason for i in ids]
+        assert reasons == ["cancelled", "length", "cancelled"]
+        assert engine.queue.blocks.num_free == 64
+        assert len(recording.tokens[ids[1]]) == 30
+
+
+def test_what_can_never_run_is_refused_with_the_arithmetic(
+    tiny: ModelSource, make_engine: MakeEngine
+) -> None:
+    engine, _ = make_engine(tiny, blocks=4)
+    with pytest.raises(RequestError, match=r"500 tokens \+ 20 to generate = 520.* context is 512"):
+        engine.submit(Request((5,) * 500, SamplingParams(20)))
+    with pytest.raises(RequestError, match="need 5 KV blocks of 16, but the cache has 4"):
+        engine.submit(Request((5,) * 60, SamplingParams(10)))
+    with pytest.raises(RequestError, match="the prompt is empty"):
+        engine.submit(Request((), SamplingParams(10)))
+    assert not engine.has_work
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("max_tokens", 0), ("temperature", -1.0), ("top_p", 0.0), ("top_p", 1.5)]
+)
+def test_settings_that_cannot_be_are_refused(field: str, value: float) -> None:
+    with pytest.raises(RequestError, match=f"{field} is {value}: use"):
+        SamplingParams(**{field: value})  # type: ignore[arg-type]
+
+
+def test_a_refused_setting_changes_nothing(tiny: ModelSource, make_engine: MakeEngine) -> None:
+    engine, recording = make_engine(tiny, blocks=64)
+    with pytest.raises(UserError, match="unknown scheduler"):
+        engine.configure(scheduler="fastest")
+    with pytest.raises(UserError, match="max batch is 0"):
+        engine.configure(max_batch=0)
+    assert engine.scheduler.name == "continuous"
+    assert engine.queue.max_batch == 8
+    assert recording.events == []
+
+
+@pytest.mark.parametrize("scheduler", ["continuous", "static", "no-batching"])
+def test_every_step_accounts_for_itself(
+    tiny: ModelSource, make_engine: MakeEngine, scheduler: str
+) -> None:
+    engine, recording = make_engine(tiny, scheduler=scheduler, max_batch=3, blocks=64)
+    for prompt, output in ((9, 4), (3, 1), (6, 7), (2, 5)):
+        engine.submit(Request((5,) * prompt, SamplingParams(output, ignore_eos=True)))
+    run_all(engine)
+    steps = recording.steps
+    assert [s.step for s in steps] == list(range(len(steps)))
+    for step, rows in zip(steps, recording.sequences, strict=True):
+        parts = step.schedule_s + step.prepare_s + step.forward_s + step.sample_s
+        assert parts == pytest.approx(step.t_step_s, abs=4e-9)
+        assert step.t_host_s == pytest.approx(parts - step.forward_s, abs=4e-9)
+        assert step.t_compute_s == pytest.approx(step.flops / PEAKS.flops)
+        assert step.t_overhead_s == pytest.approx(step.t_inefficiency_s + step.t_host_s, abs=4e-9)
+        assert step.linear_flops + step.attention_flops + step.head_flops == step.flops
+        assert sum(rows.tokens) == (
+            step.prefill_tokens + step.decode_tokens + step.padded_prefill_tokens
+            + step.padded_slots
+        )  # fmt: skip
+        assert step.n_running + step.padded_slots <= step.batch_slots
+        assert len(set(rows.slot)) == len(rows.slot)
+        assert (
+            step.phase
+            == {
+                (True, False): "prefill",
+                (False, True): "decode",
+                (True, True): "mixed",
+            }[step.prefill_tokens > 0, step.decode_tokens + step.padded_slots > 0]
+        )
+    # While work waits, a step starts where the last one ended.
+    ends = [s.t_start_ns + round(s.t_step_s * NS_PER_S) for s in steps]
+    waited = [s.t_start_ns for s in steps[1:]]
+    assert [abs(a - b) <= 1 for a, b in zip(ends[:-1], waited, strict=True)].count(False) <= (
+        1 if scheduler == "static" else 0  # the last, incomplete cohort waits for its window
+    )
+
+
+def test_recorded_flops_are_those_of_the_rows_that_ran(
+    tiny: ModelSource, make_engine: MakeEngine
+) -> None:
+    engine, recording = make_engine(tiny, scheduler="static", max_batch=2, blocks=64)
+    engine.submit(Request((5,) * 6, SamplingParams(1, ignore_eos=True)))
+    engine.submit(Request((5,) * 2, SamplingParams(2, ignore_eos=True)))
+    run_all(engine)
+    spec = tiny.config.spec()
+    first = count_step(spec, [ChunkWork(6, 0, 0, 1), ChunkWork(2, 0, 4, 1)], "fp32", "fp32")
+    second = count_step(spec, [ChunkWork(1, 6, 0, 1, True), ChunkWork(1, 2, 0, 1)], "fp32", "fp32")
+    for step, cost in zip(recording.steps, (first, second), strict=True):
+        assert (step.flops, step.padded_flops) == (cost.flops, cost.padded_flops)
+        assert (step.weight_bytes, step.kv_read_bytes) == (cost.weight_bytes, cost.kv_read_bytes)
+    assert recording.steps[1].padded_slots == 1
+    assert recording.sequences[1].phase == ["padded", "decode"]
+
+
+def test_latencies_come_from_the_tokens(tiny: ModelSource, make_engine: MakeEngine) -> None:
+    engine, recording = make_engine(tiny, max_batch=2, blocks=64)
+    for output in (1, 5, 9):
+        engine.submit(Request((5, 6), SamplingParams(output, ignore_eos=True)))
+    run_all(engine)
+    stamps: dict[int, list[int]] = {}
+    for message in recording.messages:
+        for request_id in message.request_ids:
+            stamps.setdefault(request_id, []).append(message.t_ns)
+    for request_id, times in stamps.items():
+        record = recording.requests[request_id]
+        assert (record.first_token_ns, record.finished_ns) == (times[0], times[-1])
+        gaps = sum(b - a for a, b in pairwise(times))
+        assert gaps == times[-1] - times[0]
+        assert record.arrived_ns <= record.admitted_ns < times[0]  # type: ignore[operator]
+
+
+def test_blocks_are_recorded_as_they_change_hands(
+    tiny: ModelSource, make_engine: MakeEngine
+) -> None:
+    engine, recording = make_engine(tiny, max_batch=2, blocks=64)
+    for prompt in (20, 40, 5):
+        engine.submit(Request((5,) * prompt, SamplingParams(30, ignore_eos=True)))
+    used = 0
+    state: dict[int, str] = {}
+    while engine.has_work:
+        engine.step()
+        for change in recording.block_changes[used:]:
+            state[change.block] = change.state
+        used = len(recording.block_changes)
+        in_use = sum(s == "used" for s in state.values())
+        assert in_use == engine.queue.blocks.num_used
+    assert set(state.values()) == {"free"}
+
+
+def test_a_switch_is_marked(tiny: ModelSource, make_engine: MakeEngine) -> None:
+    engine, recording = make_engine(tiny, blocks=64)
+    engine.submit(Request((5, 6), SamplingParams(6, ignore_eos=True)))
+    engine.step()
+    engine.configure(scheduler="static")
+    engine.configure(scheduler="static")
+    run_all(engine)
+    (event,) = recording.events
+    assert (event.kind, event.step) == ("scheduler_switch", 0)
+    assert json.loads(event.detail) == {"from": "continuous", "to": "static"}
+    assert [s.scheduler for s in recording.steps] == ["continuous"] + ["static"] * 5
