@@ -9,8 +9,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from engine.calibration import Calibration, calibrate
-from engine.errors import UserError
-from engine.threads import available_cores
+from engine.threads import available_cores, check_threads
 
 _BUSY_CORES = 0.15
 
@@ -18,9 +17,9 @@ _BUSY_CORES = 0.15
 def run_calibration(threads: int | None, *, force: bool) -> Calibration:
     """Measure, or take what was measured before; progress goes to stderr."""
     count = available_cores() if threads is None else threads
-    if not 1 <= count <= available_cores():
-        raise UserError(f"threads is {count}: use 1 to {available_cores()}, the cores there are")
-    with Progress(console=Console(file=sys.stderr), transient=True) as bar:
+    check_threads(count)
+    console = Console(file=sys.stderr)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("calibrating", total=1.0)
 
         def show(stage: str, fraction: float) -> None:

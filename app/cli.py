@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from app.errors import EngineFailedError
@@ -20,9 +20,9 @@ from telemetry.database import StoreError
 app = typer.Typer(
     name="stepscope",
     help="Watch an LLM inference engine work, step by step.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
+    pretty_exceptions_enable=False,
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -127,17 +127,29 @@ def calibrate(
 
 def main() -> None:
     """Bad input is one line and exit code 2."""
+    signal.signal(signal.SIGTERM, _terminated)
     try:
-        code = app(standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except (UserError, StoreError) as error:
         _fail(str(error))
-    except click.ClickException as error:
-        _fail(error.format_message())
+    except typer.TyperException as error:
+        _fail(f"{error.format_message().rstrip('.')}; see {_usage(error)} --help")
     except EngineFailedError as error:
         _fail(str(error), 1)
-    except (KeyboardInterrupt, click.Abort):
-        sys.exit(130)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(128 + signal.SIGINT)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _terminated(signum: int, frame: object) -> None:
+    """As an exception, so that a run ends its engine and closes its database."""
+    sys.exit(128 + signum)
+
+
+def _usage(error: typer.TyperException) -> str:
+    """The command whose options the error is about."""
+    context: typer.Context | None = getattr(error, "ctx", None)
+    return context.command_path if context else "stepscope"
 
 
 def _fail(message: str, code: int = 2) -> None:

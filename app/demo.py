@@ -14,6 +14,7 @@ from app.wiring import SERVE_VARIABLE, ServeConfig
 from engine.config import EngineConfig
 from engine.errors import UserError
 from engine.messages import Load
+from engine.models.names import DEFAULT_MODEL
 from engine.threads import cores_beside_a_server
 from engine.workloads import check_load
 from telemetry.store import Store
@@ -35,6 +36,7 @@ def run_demo(demo: Demo) -> None:
     """Does not return: the process becomes the server. Raises UserError for bad input."""
     check_load(demo.load.workload, demo.load.concurrency, demo.load.rate, demo.load.requests)
     _check_port(demo.port)
+    _check_model(demo.engine.model)
     db = _default_db() if demo.db is None else demo.db
     Store(db).close()  # a database that cannot be used is an error here, not in the browser
     threads = demo.engine.threads or cores_beside_a_server()
@@ -71,6 +73,14 @@ def _check_port(port: int) -> None:
             raise UserError(
                 f"port {port} is in use: end what listens there, or choose another with --port"
             ) from None
+
+
+def _check_model(name: str) -> None:
+    """A model that cannot be read is an error here, not in the browser."""
+    if name != DEFAULT_MODEL:  # which needs no second spent on torch before the page opens
+        from engine.models.loader import open_model
+
+        open_model(name)
 
 
 def _default_db() -> Path:

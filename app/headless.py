@@ -32,6 +32,7 @@ def run_headless(engine: EngineConfig, load: Load, db: Path) -> dict[str, Any]:
         _follow(session, total)
         session.end_engine()
         _check(session)
+        _tell_left_out(session)
         assert session.run_id is not None
         summary = run_summary(session.store.reader(), session.run_id)
         return {**summary, "run_id": session.run_id, "db": str(db)}
@@ -42,14 +43,16 @@ def run_headless(engine: EngineConfig, load: Load, db: Path) -> dict[str, Any]:
 
 
 def _follow(session: Session, total: int) -> None:
+    console = Console(file=sys.stderr)
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
-        console=Console(file=sys.stderr),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,
     ) as bar:
         task = bar.add_task("starting", total=None, note="")
         while session.phase in ("starting", "ready") and session.load_done is None:
@@ -70,6 +73,12 @@ def _check(session: Session) -> None:
     if session.user_error:
         raise UserError(session.failure)
     raise EngineFailedError(session.failure)
+
+
+def _tell_left_out(session: Session) -> None:
+    if session.rejections:
+        why = session.rejections[0].message
+        print(f"stepscope: {len(session.rejections)} or more times: {why}", file=sys.stderr)
 
 
 def print_summary(summary: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from engine.errors import UserError
 from engine.models.names import DEFAULT_MODEL
 from engine.schedulers import check_scheduler
+from engine.threads import check_threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,10 @@ class EngineConfig:
         check_scheduler(self.scheduler)
         for name in ("max_batch", "block_size", "kv_memory_bytes"):
             _at_least_one(name, getattr(self, name))
-        for name in ("threads", "kv_blocks"):
-            if getattr(self, name) is not None:
-                _at_least_one(name, getattr(self, name))
+        if self.kv_blocks is not None:
+            _at_least_one("kv_blocks", self.kv_blocks)
+        if self.threads is not None:
+            check_threads(self.threads)
         for name, known in (("dtype", ("auto", "fp32", "bf16")), ("kv_dtype", _KV_DTYPES)):
             if getattr(self, name) not in known:
                 raise UserError(

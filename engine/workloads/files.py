@@ -37,6 +37,7 @@ def file_workload(path: Path, name: str | None = None, scale: Scale | None = Non
         item=partial(_cyclic_item, items),
         scale=scale,
         timed=True,
+        file=path,
     )
 
 
@@ -56,7 +57,7 @@ def _azure(name: str, file: str) -> Workload:
         f"{workload.default_requests:,} requests of an Azure LLM service, November 2023 "
         "(Patel et al., ISCA 2024, CC-BY 4.0): prompts / 8, outputs / 4, time x 3"
     )
-    return replace(workload, description=text, default_requests=200)
+    return replace(workload, description=text, default_requests=200, file=None)
 
 
 def _cyclic_item(items: list[WorkItem], k: int) -> WorkItem:
@@ -95,7 +96,8 @@ def _csv_rows(path: Path, name: str) -> Iterator[WorkItem]:
         for row in reader:
             where = (path, reader.line_num)
             prompt, output = (_length(row[column], column, *where) for column in CSV_COLUMNS[1:])
-            yield WorkItem(_csv_time_s(row["TIMESTAMP"], *where), prompt, output, None, name)
+            arrival_s = _csv_time_s(row["TIMESTAMP"], *where)
+            yield WorkItem(arrival_s, prompt, output, None, name, line=reader.line_num)
 
 
 def _csv_time_s(text: str | None, path: Path, line: int) -> float:
@@ -130,6 +132,7 @@ def _json_row(text: str, name: str, path: Path, line: int) -> WorkItem:
         prompt=_json_prompt(row.get("prompt"), path, line),
         label=name,
         hash_ids=_json_hashes(row.get("hash_ids"), path, line),
+        line=line,
     )
 
 

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 from engine.errors import UserError
 from engine.request import Request, SamplingParams
@@ -20,7 +21,7 @@ class LoadGenerator:
 
     A workload without times of its own is all there at once, and then bounded (by its
     default_requests if no one gives a number). Requests ignore EOS, so that lengths are exactly the
-    workload's, but for those clipped to max_context.
+    workload's, but for those clipped to max_context: a person's own file is refused instead.
     """
 
     def __init__(
@@ -42,6 +43,8 @@ class LoadGenerator:
         """Requests so far that max_context made shorter."""
         self._prompts = prompts
         self._limit = self._bound(requests)
+        if workload.file is not None:
+            self._check_fits(workload.file)
         self._next = 0
         self._arrivals = self._arrival_times()
         self._arrival_s = next(self._arrivals, None)
@@ -81,6 +84,19 @@ class LoadGenerator:
             "seed": self.seed,
             "max_context": self.max_context,
         }
+
+    def _check_fits(self, file: Path) -> None:
+        """Every row that will run, before the first one runs."""
+        rows = self.workload.default_requests
+        for k in range(rows if self._limit is None else min(rows, self._limit)):
+            item = self.workload.item(k)
+            prompt, output = len(self._prompts.for_item(item, self.seed, k)), item.output_tokens
+            if prompt + output > self.max_context:
+                raise UserError(
+                    f"workload file {file}, line {item.line}: prompt of {prompt} tokens + {output} "
+                    f"to generate = {prompt + output}, but the model's context is "
+                    f"{self.max_context}: shorten the row or use a model with a longer context"
+                )
 
     def _bound(self, requests: int | None) -> int | None:
         limit = requests if requests is not None else self.workload.requests

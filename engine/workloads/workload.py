@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import count
+from pathlib import Path
 
 from engine.errors import UserError
 
@@ -16,7 +17,7 @@ class WorkItem:
 
     arrival_s: seconds after the load began; None where the workload sets no time. prompt: the text
     itself where a file gives it. label: workload and role. hash_ids: ids of the prompt's blocks of
-    512 tokens; equal ids are equal text.
+    512 tokens; equal ids are equal text. line: where a file says it.
     """
 
     arrival_s: float | None
@@ -25,6 +26,7 @@ class WorkItem:
     prompt: str | None
     label: str
     hash_ids: tuple[int, ...] = ()
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Workload:
 
     requests None: endless. default_requests: how many a bounded run takes when no one says.
     scale None: lengths and times are as written. timed: items carry arrival times of their own.
+    file: a person's own, whose rows run as they are or are refused, never cut.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Workload:
     requests: int | None = None
     scale: Scale | None = None
     timed: bool = False
+    file: Path | None = None
 
     @property
     def items(self) -> Iterator[WorkItem]:

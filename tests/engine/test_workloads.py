@@ -206,7 +206,7 @@ def test_a_jsonl_file_is_taken_as_written(tmp_path: Path) -> None:
     path.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
     one, two = islice(load_workload(str(path), seed=0).items, 2)
     assert one == WorkItem(0.0, 700, 5, None, "mine", (0, 1), 1)
-    assert two == WorkItem(2.0, 3, 6, "tell me more", "mine")
+    assert two == WorkItem(2.0, 3, 6, "tell me more", "mine", line=2)
 
 
 JSON = '{"timestamp": 0, "input_length": 5, "output_length": 5}\n'
@@ -416,6 +416,17 @@ def test_clipping_is_recorded(generate: MakeGenerator) -> None:
     assert all(len(r.prompt_token_ids) + r.sampling.max_tokens <= 256 for _, r in due)
     assert generator.clipped == 2
     assert generator.settings["max_context"] == 256
+
+
+def test_a_file_of_ones_own_is_refused_rather_than_clipped(
+    generate: MakeGenerator, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(HEADER + GOOD + "2023-11-16 18:15:46,250,7\n")
+    workload = load_workload(str(path), seed=0)
+    assert len(generate(workload, max_context=2048, requests=2).poll(1e9, 0)) == 2
+    with pytest.raises(UserError, match=r"line 3: prompt of 250 tokens \+ 7 .* = 257, .* is 256"):
+        generate(load_workload(str(path), seed=0), max_context=256, requests=2)
 
 
 def test_settings_say_what_shaped_the_load(generate: MakeGenerator) -> None:
