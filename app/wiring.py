@@ -7,17 +7,18 @@ import os
 import threading
 import uuid
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from app.answers import Answer, Decoder, Texts
 from engine import messages as m
 from engine.config import EngineConfig
-from engine.detokenizer import Detokenizer
 from engine.errors import UserError
 from engine.process import EngineClient, Listener
 from telemetry.clock import NS_PER_S, now_ns
 from telemetry.envelope import decode_envelope
+from telemetry.inserts import Tables
 from telemetry.recorder import token_table
 from telemetry.schema import RunRecord
 from telemetry.store import Store
@@ -26,18 +27,6 @@ SERVE_VARIABLE = "STEPSCOPE_SERVE"
 _ENGINE_MODULE = "app.engine_main"
 _TOKENS_EVERY_NS = NS_PER_S // 10
 _ANSWERS_KEPT = 50
-
-
-@dataclass(slots=True)
-class Answer:
-    """A person's prompt and what the model has said so far."""
-
-    prompt: str
-    text: str = ""
-    done: bool = False
-    reason: str | None = None
-    request_id: int | None = None
-    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +52,6 @@ def _as_dict(load: m.Load) -> dict[str, Any]:
     return {name: getattr(load, name) for name in load.__slots__}
 
 
-class _Decoder:
-    """The model's tokenizer, from what the engine sent: no model file is read here."""
-
-    def __init__(self, tokenizer_json: str) -> None:
-        from tokenizers import Tokenizer
-
-        self._fast = Tokenizer.from_str(tokenizer_json)
-
-    def decode(self, token_ids: list[int]) -> str:
-        text: str = self._fast.decode(token_ids, skip_special_tokens=True)
-        return text
-
-
 class Session:
     """One engine with its recording. Methods may be called from any thread."""
 
@@ -94,10 +70,13 @@ class Session:
         self.finished_requests = 0
         self.rejections: deque[m.Rejected] = deque(maxlen=20)
         self._changed = threading.Condition()
+        self._no_more_replies = False
         self._answers: dict[str, Answer] = {}
-        self._texts = _Texts()
+        self._texts = Texts()
         self._tokens = _TokenBuffer(self)
-        listener = Listener(self._heard, self._heard_tokens, self._heard_telemetry)
+        listener = Listener(
+            self._heard, self._heard_tokens, self._heard_telemetry, self._heard_last_reply
+        )
         self._client = EngineClient(m.Start(config, load), listener, _ENGINE_MODULE)
         threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
 
@@ -195,7 +174,7 @@ class Session:
         if isinstance(reply, m.Ready):
             # Telemetry waits for the run that it belongs to (see run_of_records).
             run_id = self.store.start_run(RunRecord(**reply.run))
-            self._texts.decoder = _Decoder(reply.tokenizer_json)
+            self._texts.decoder = Decoder(reply.tokenizer_json)
         with self._changed:
             match reply:
                 case m.Progress():
@@ -215,14 +194,13 @@ class Session:
             self._changed.notify_all()
 
     def _admitted(self, reply: m.Accepted | m.Refused) -> None:
-        answer = self._answers.get(reply.ticket)
-        if answer is None:
-            return
+        answer = self._answers.get(reply.ticket, Answer(""))
         if isinstance(reply, m.Refused):
+            self._texts.refused(reply.ticket)
             answer.error, answer.done, answer.reason = reply.message, True, "refused"
         else:
-            answer.request_id = reply.request_id
             self._texts.accepted(reply.ticket, reply.request_id)
+            answer.request_id = reply.request_id
             self._close_answers()
 
     def _fail(self, message: str, *, user_error: bool) -> None:
@@ -239,77 +217,37 @@ class Session:
 
     def _close_answers(self) -> None:
         for ticket, reason in self._texts.take_finished():
-            answer = self._answers.get(ticket)
-            if answer is not None:
-                answer.text = self._texts.text(ticket) or ""
-                answer.done, answer.reason = True, reason
+            answer = self._answers.get(ticket, Answer(""))
+            answer.text = self._texts.take_text(ticket)
+            answer.done, answer.reason = True, reason
+
+    def _heard_last_reply(self) -> None:
+        with self._changed:
+            self._no_more_replies = True
+            self._changed.notify_all()
 
     def _heard_telemetry(self, payload: bytes) -> None:
-        self.store.append(self.run_of_records(), decode_envelope(payload).tables)
+        self.record(decode_envelope(payload).tables)
         self._tokens.flush()
 
-    def run_of_records(self) -> str:
-        """The run's id, once the engine has named the run: records may be heard before that."""
+    def record(self, tables: Tables) -> None:
+        """Store rows under the run's id, which may be heard after them.
+
+        Rows of an engine that ended before it named its run belong to no run, and are left out.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self.run_id is not None)
-            assert self.run_id is not None
-            return self.run_id
+            self._changed.wait_for(lambda: self.run_id is not None or self._no_more_replies)
+        if self.run_id is not None:
+            self.store.append(self.run_id, tables)
 
     def _watch(self) -> None:
         self._client.drain()
         with self._changed:
             code = self._client.exit_code
             if code != 0:
-                self._fail(f"the engine ended by itself (exit code {code})", user_error=False)
+                message = f"the engine ended by itself (exit code {code}); restart Stepscope"
+                self._fail(message, user_error=False)
             self._changed.notify_all()
-
-
-@dataclass(slots=True)
-class _Texts:
-    """Text of people's prompts as it grows. Guarded by the session's lock.
-
-    Tokens travel on another pipe than the reply that names the request, and may be first.
-    """
-
-    decoder: _Decoder | None = None
-    _stops: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _tickets: dict[int, str] = field(default_factory=dict)
-    _texts: dict[str, Detokenizer] = field(default_factory=dict)
-    _early: deque[m.TokenMessage] = field(default_factory=lambda: deque(maxlen=1000))
-    _finished: list[tuple[str, str]] = field(default_factory=list)
-
-    def expect(self, ticket: str, stop: tuple[str, ...]) -> None:
-        self._stops[ticket] = stop
-
-    def accepted(self, ticket: str, request_id: int) -> None:
-        assert self.decoder is not None
-        self._tickets[request_id] = ticket
-        self._texts[ticket] = Detokenizer(self.decoder, self._stops.pop(ticket))
-        for message in self._early:
-            self._take(message, {request_id})
-        if not self._stops:
-            self._early.clear()
-
-    def heard(self, message: m.TokenMessage) -> None:
-        if self._stops:
-            self._early.append(message)
-        self._take(message, self._tickets.keys())
-
-    def _take(self, message: m.TokenMessage, wanted: Any) -> None:
-        for request_id, token in zip(message.request_ids, message.token_ids, strict=True):
-            if request_id in wanted:
-                self._texts[self._tickets[request_id]].add([token])
-        for request_id, reason in message.finished:
-            if request_id in wanted:
-                self._finished.append((self._tickets.pop(request_id), reason))
-
-    def take_finished(self) -> list[tuple[str, str]]:
-        finished, self._finished = self._finished, []
-        return finished
-
-    def text(self, ticket: str) -> str | None:
-        found = self._texts.get(ticket)
-        return None if found is None else found.text
 
 
 class _TokenBuffer:
@@ -333,9 +271,7 @@ class _TokenBuffer:
             messages, self._messages = self._messages, []
             self._last_ns = now_ns()
         if any(message.token_ids for message in messages):
-            self._session.store.append(
-                self._session.run_of_records(), {"tokens": token_table(messages)}
-            )
+            self._session.record({"tokens": token_table(messages)})
 
 
 def session_from_env() -> Session:

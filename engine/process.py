@@ -19,11 +19,15 @@ _END_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Called from the client's reader threads, one thread a channel."""
+    """Called from the client's reader threads, one thread a channel.
+
+    closed: once, after the last reply, whatever ended the engine.
+    """
 
     reply: Callable[[m.Reply], None]
     tokens: Callable[[m.TokenMessage], None]
     telemetry: Callable[[bytes], None]
+    closed: Callable[[], None]
 
 
 class EngineClient:
@@ -51,14 +55,19 @@ class EngineClient:
 
     def _start_readers(self, channels: Channels) -> list[threading.Thread]:
         listener = self._listener
-        targets: list[tuple[str, Connection, Callable[[bytes], None]]] = [
-            ("replies", channels.control, lambda b: listener.reply(pickle.loads(b))),
-            ("tokens", channels.tokens, lambda b: listener.tokens(pickle.loads(b))),
-            ("telemetry", channels.telemetry, listener.telemetry),
+        targets: list[tuple[str, Connection, Callable[[bytes], None], Callable[[], None]]] = [
+            (
+                "replies",
+                channels.control,
+                lambda b: listener.reply(pickle.loads(b)),
+                listener.closed,
+            ),
+            ("tokens", channels.tokens, lambda b: listener.tokens(pickle.loads(b)), _nothing),
+            ("telemetry", channels.telemetry, listener.telemetry, _nothing),
         ]
         threads = [
-            threading.Thread(target=_read, args=(c, on), name=f"engine-{name}", daemon=True)
-            for name, c, on in targets
+            threading.Thread(target=_read, args=(c, on, end), name=f"engine-{name}", daemon=True)
+            for name, c, on, end in targets
         ]
         for thread in threads:
             thread.start()
@@ -95,9 +104,17 @@ class EngineClient:
         self._channels.close()
 
 
-def _read(connection: Connection, heard: Callable[[bytes], None]) -> None:
+def _read(
+    connection: Connection, heard: Callable[[bytes], None], closed: Callable[[], None]
+) -> None:
     try:
         while True:
             heard(connection.recv_bytes())
     except (EOFError, OSError):
         return
+    finally:
+        closed()
+
+
+def _nothing() -> None:
+    """Nobody waits for the end of this channel."""
