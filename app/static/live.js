@@ -104,7 +104,7 @@ function axes(layout) {
 }
 
 class Chart {
-  constructor(div) { this.div = div; this.zoom = {}; this.busy = false; }
+  constructor(div) { this.div = div; this.zoom = {}; this.resets = 0; this.busy = false; }
 
   async draw(figure) {
     this.wanted = figure;
@@ -124,7 +124,8 @@ class Chart {
   }
 
   zoomed(layout) {
-    const out = { ...layout, width: this.div.clientWidth };
+    const uirevision = `${layout.uirevision}-${this.resets}`;
+    const out = { ...layout, uirevision, width: this.div.clientWidth };
     for (const [name, range] of Object.entries(this.zoom)) {
       if (out[name]) out[name] = { ...out[name], range: [...range], autorange: false };
     }
@@ -135,7 +136,8 @@ class Chart {
     if (this.listening) return;
     this.listening = true;
     this.div.on("plotly_relayout", () => this.keep());
-    this.div.on("plotly_doubleclick", () => { this.zoom = {}; this.redraw(); });
+    this.div.on("plotly_doubleclick", () => this.reset());
+    this.div.addEventListener("dblclick", () => this.reset());
     this.div.addEventListener("mousemove", (e) => { if (e.isTrusted) this.pointer = e; });
     this.div.addEventListener("mouseleave", () => { this.pointer = null; });
     this.sized = new ResizeObserver(() => {
@@ -154,6 +156,13 @@ class Chart {
       if (same(range, this.base[name].range)) delete this.zoom[name];
       else this.zoom[name] = [...range];
     }
+  }
+
+  // Plotly keeps a person's ranges for as long as uirevision stays.
+  reset() {
+    this.zoom = {};
+    this.resets += 1;
+    this.redraw();
   }
 
   redraw() {
