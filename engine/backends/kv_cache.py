@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from engine.backends.inputs import DecodeGroup, PrefillChunk, StepInputs
 from engine.models.config import LlamaConfig
 from kernels.attention import chunk_attention, decode_attention, kv_views
+
+_CACHE_LINE_BYTES = 64
 
 
 class KVCache:
@@ -17,8 +20,7 @@ class KVCache:
         self.kv_heads, self.head_dim = config.kv_heads, config.head_dim
         self.dtype = dtype
         width = 2 * config.kv_heads * config.head_dim
-        # Zeros, not garbage: masked slots are multiplied by zero, and 0 * nan is nan.
-        self.layers = [torch.zeros(slots, width, dtype=dtype) for _ in range(config.layers)]
+        self.layers = [_lazy_zeros(slots, width, dtype) for _ in range(config.layers)]
         self._buffer = torch.empty(0, width, dtype=dtype)
 
     def attention(self, inputs: StepInputs) -> StepAttention:
@@ -36,6 +38,18 @@ class KVCache:
         out = self._buffer[: slots.shape[0]]
         torch.index_select(self.layers[layer], 0, slots, out=out)
         return out
+
+
+def _lazy_zeros(rows: int, width: int, dtype: torch.dtype) -> Tensor:
+    """Zeros that take no memory until they are written: most of a cache is never used.
+
+    Zeros, not garbage, since masked slots are multiplied by zero and 0 * nan is nan. Starts at a
+    cache line, as torch's own tensors do.
+    """
+    size = rows * width * dtype.itemsize
+    memory = np.zeros(size + _CACHE_LINE_BYTES, dtype=np.uint8)
+    first = -memory.ctypes.data % _CACHE_LINE_BYTES
+    return torch.from_numpy(memory[first : first + size]).view(dtype).view(rows, width)
 
 
 class StepAttention:
