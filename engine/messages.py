@@ -38,6 +38,8 @@ class SubmitText:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
+    """Stop a request; no answer when it has ended already."""
+
     request_id: int
 
 
@@ -65,17 +67,17 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class StopLoad:
-    pass
+    """No more generated requests; those in the engine go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    pass
+    """No step and no arrival until Resume; the load's clock stands still."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    pass
+    """Go on after Pause; steps asked for and not yet run are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class StepOnce:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    pass
+    """End after the current step, with everything recorded sent."""
 
 
 Command = (
@@ -144,12 +146,16 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
+    """The request waits or runs under this id."""
+
     ticket: str
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
+    """The request can never run; message is one line for a person."""
+
     ticket: str
     message: str
 
