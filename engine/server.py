@@ -70,7 +70,8 @@ class EngineServer:
     # --- waiting ---
 
     def _take_commands(self) -> None:
-        while not self._commands.empty():
+        """In order: a single step that was asked for runs before what was asked for after it."""
+        while not self._single_steps and not self._commands.empty():
             self._handle(self._commands.get())
 
     def _wait(self) -> None:
