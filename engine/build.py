@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import psutil
 import torch
 
 from engine.backends.cpu import CPUBackend
@@ -52,6 +53,7 @@ def build_engine(
     calibration = calibrate(threads, force=config.recalibrate, progress=progress)
     config = _resolved(config, calibration, threads)
     kv_blocks = _kv_blocks(config, spec)
+    _check_memory(config, spec, kv_blocks, psutil.virtual_memory().available)
     backend = CPUBackend(
         source,
         dtype=config.dtype,
@@ -93,6 +95,20 @@ def _kv_blocks(config: EngineConfig, spec: ModelSpec) -> int:
             "bytes: give more memory or a smaller block size"
         )
     return blocks
+
+
+def _check_memory(
+    config: EngineConfig, spec: ModelSpec, kv_blocks: int, available_bytes: int
+) -> None:
+    """Raise UserError unless weights and cache fit, rather than be killed for them later."""
+    weight_bytes = spec.total_params * DTYPE_BYTES[config.dtype]
+    kv_bytes = kv_blocks * config.block_size * spec.kv_bytes_per_token(DTYPE_BYTES[config.kv_dtype])
+    if weight_bytes + kv_bytes > available_bytes:
+        raise UserError(
+            f"{spec.name} in {config.dtype} needs {weight_bytes / 1e9:,.1f} GB for its weights and "
+            f"{kv_bytes / 1e9:,.1f} GB for its KV cache, but {available_bytes / 1e9:,.1f} GB of "
+            "memory are free: use a smaller model or dtype, or free some memory"
+        )
 
 
 def _run_record(

@@ -215,14 +215,17 @@ def test_every_module_and_public_class_says_what_it_is() -> None:
         f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
         for path in sources()
         if path.read_text().strip()
-        for node in [_tree(path), *_public_classes(_tree(path))]
+        for node in _documented(_tree(path))
         if not ast.get_docstring(node)
     ]
     assert silent == []
 
 
-def _public_classes(tree: ast.Module) -> list[ast.ClassDef]:
-    return [n for n in tree.body if isinstance(n, ast.ClassDef) and not n.name.startswith("_")]
+def _documented(tree: ast.Module) -> Iterator[ast.Module | ast.ClassDef]:
+    yield tree
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node
 
 
 @pytest.mark.parametrize("table", CONTRACT)

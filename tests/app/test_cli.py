@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import duckdb
@@ -191,6 +192,17 @@ def test_an_architecture_that_is_not_supported_in_a_gguf(command: Command) -> No
     assert "architecture 'mamba' is not supported; use a GGUF of a 'llama' architecture" in line
 
 
+def test_a_model_too_big_for_memory(command: Command, tiny_model: Path) -> None:
+    folder = command.folder / "model"
+    shutil.copytree(tiny_model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    big = {"hidden_size": 65536, "num_hidden_layers": 2000, "intermediate_size": 262144}
+    (folder / "config.json").write_text(json.dumps({**config, **big, "head_dim": 128}))
+    line = command.refuses("run", "--db", "a.duckdb", "--model", "model", "--dtype", "bf16")
+    assert "model in bf16 needs " in line
+    assert "GB of memory are free: use a smaller model or dtype" in line
+
+
 # --- databases ---
 
 
@@ -273,7 +285,7 @@ def test_a_prompt_given_as_text_that_is_longer_than_the_context(
     assert "but the model's context is 512" in line
 
 
-def _write_rows(path: Path, rows: list[dict[str, object]]) -> None:
+def _write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 

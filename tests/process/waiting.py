@@ -26,6 +26,6 @@ def until(look: Callable[[], T], what: str, timeout_s: float = 60.0) -> T:
 def ended(pid: int) -> bool:
     """Whether a process runs no more (a zombie that nobody has reaped yet has ended)."""
     try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
