@@ -66,7 +66,7 @@ def runs() -> dict[str, str]:
     with current.store.reader() as reader:
         rows = past_runs(reader).to_dict("records")
     for row in rows:
-        started = f"{row['started_wall']:%d %b %H:%M:%S}"
+        started = f"{row['started_wall']:%d %b %H:%M}"
         if row["run_id"] == current.run_id:
             names[LIVE] = f"● live run {row['started_wall']:%H:%M}"
         else:
@@ -75,20 +75,25 @@ def runs() -> dict[str, str]:
 
 
 def _run_selector() -> str:
+    """The choice outlives page switches, and is in the address, so that a run can be shared."""
     names = runs()
-    if st.session_state.get("run") not in names:
-        st.session_state["run"] = LIVE
-    return str(
-        st.selectbox(
-            "Run",
-            list(names),
-            format_func=lambda run: names.get(run, run),
-            key="run",
-            label_visibility="collapsed",
-            width=190,
-            bind="query-params",
-        )
+    wanted = st.session_state.get("shown_run") or st.query_params.get("run", LIVE)
+    st.session_state["run"] = wanted if wanted in names else LIVE
+    run = st.selectbox(
+        "Run",
+        list(names),
+        format_func=lambda run: names.get(run, run),
+        key="run",
+        label_visibility="collapsed",
+        width=190,
+        on_change=lambda: st.session_state.update(shown_run=st.session_state["run"]),
     )
+    if run == LIVE:
+        st.query_params.pop("run", None)
+    else:
+        st.query_params["run"] = run
+    st.session_state["shown_run"] = run
+    return run
 
 
 @st.fragment(run_every=REFRESH_S)

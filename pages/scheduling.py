@@ -7,7 +7,7 @@ from app.figures import gantt
 from app.frame import frame, headline
 from app.live.component import figure, html, live
 
-SPANS = {"5": "5 s", "20": "20 s", "60": "60 s", "300": "5 min"}
+SPANS = {"5 s": "5", "20 s": "20", "60 s": "60", "5 min": "300"}
 
 
 def choice(key: str, options: list[str], default: str) -> str:
@@ -20,7 +20,6 @@ def choice(key: str, options: list[str], default: str) -> str:
             default=default,
             required=True,
             label_visibility="collapsed",
-            format_func=lambda o: SPANS.get(o, o),
             bind="query-params",
         )
     )
@@ -33,7 +32,7 @@ with controls_row():
     params = {
         "x": choice("x", ["time", "steps"], "time"),
         "rows": choice("rows", ["slot", "request"], "slot"),
-        "span": choice("span", list(SPANS), "20"),
+        "span": SPANS[choice("span", list(SPANS), "20 s")],
     }
 with spot:
     headline(page, **params)

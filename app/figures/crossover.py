@@ -74,16 +74,19 @@ def intensity(
     xs = batches(last)
     cap = intensity_asymptote(decode.model, decode.context)
     ys = [decode_intensity(decode.model, b, decode.context) for b in xs]
-    top = nice_ceiling(max(ys[-1], min(cap, 3 * ys[-1]), peaks.ridge if peaks else 0) * 1.12)
+    near = cap if cap < 2.5 * ys[-1] else 0.0
+    top = nice_ceiling(max(ys[-1], near, peaks.ridge if peaks else 0.0) * 1.18)
     data = [_line("decode", xs, ys, color=look.decode)]
     shape["yaxis"] = axis(look, "FLOP/byte", range=[0, top], nticks=5)
     if peaks and peaks.ridge < top:
         data.append(_line("ridge", [0.85, last * 1.1], [peaks.ridge] * 2, color=look.compute))
         notes.append(_on_line(look, f"ridge {three(peaks.ridge)}", peaks.ridge))
-    if cap < top:
+    if near:
         dashed = {"color": look.cached, "dash": "dash"}
         data.append(_line("KV cap", [0.85, last * 1.1], [cap] * 2, **dashed))
         notes.append(_on_line(look, f"KV caps this at {three(cap)} FLOP/byte", cap))
+    elif math.isfinite(cap):
+        notes.append(_on_line(look, f"↑ KV caps this at {three(cap)} FLOP/byte", top * 0.86))
     data.append(_dot(look, batch, decode_intensity(decode.model, batch, decode.context)))
     shape["annotations"] = notes
     return {"data": data, "layout": shape}

@@ -10,7 +10,7 @@ import pandas as pd
 
 from app.figures.data import Figure, numbers, significant
 from app.theme import Theme, axis, layout, note, rgba
-from app.units import si, three
+from app.units import count, si, three
 from engine.physics.roofline import (
     DecodeModel,
     attainable_flops,
@@ -97,7 +97,7 @@ class Ends:
 
 
 def _ends(cloud: pd.DataFrame, peaks: Peaks | None) -> Ends:
-    """From the peaks alone where known, so that nothing moves; a decade more for slow steps."""
+    """From the peaks where known, so that nothing moves; further only where a step lies outside."""
     slowest = float(cloud["achieved_flops"].min()) if len(cloud) else math.inf
     if peaks is None:
         fastest = float(cloud["achieved_flops"].max()) if len(cloud) else 1e12
@@ -105,7 +105,10 @@ def _ends(cloud: pd.DataFrame, peaks: Peaks | None) -> Ends:
     bottom = peaks.roof(LEFT) * 0.25
     while slowest < bottom:
         bottom /= 10
-    return Ends(LEFT, 4 * max(peaks.ridge, 64.0), bottom, peaks.flops * 2.2)
+    right, furthest = 4 * max(peaks.ridge, 64.0), float(cloud["intensity"].max())
+    while furthest > right * 0.98:
+        right *= 2
+    return Ends(LEFT, right, bottom, peaks.flops * 2.2)
 
 
 def _points(rows: pd.DataFrame, scale: Scale) -> dict[str, Any]:
@@ -335,7 +338,7 @@ def _axes(
         ticks = batch_ticks(decode, peaks, ends)
         shape["xaxis2"] = axis(
             look,
-            f"decode batch at a context of {three(decode.context)} tokens",
+            f"decode batch at a context of {count(round(decode.context))} tokens",
             type="log",
             range=span,
             matches="x",

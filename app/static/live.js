@@ -47,6 +47,8 @@ class Stream {
 
   receive(text) {
     const update = JSON.parse(text);
+    const first = !this.heard;
+    this.heard = true;
     // A new connection starts over: what it does not send is gone.
     if (update.seq === 1) {
       for (const kind of ["figures", "html"]) {
@@ -60,7 +62,7 @@ class Stream {
     shared.seq = update.seq;
     shared.bytes += text.length;
     const changed = new Set([...update.gone, ...Object.keys(update.figures), ...Object.keys(update.html)]);
-    for (const listener of this.listeners) listener.update(changed);
+    for (const listener of this.listeners) listener.update(first ? null : changed);
   }
 
   tell(connection) {
@@ -246,6 +248,8 @@ class Mount {
 
   figure(panel) {
     const figure = this.stream.figures[panel.id];
+    // Until the first message the place is kept, so that nothing moves when it comes.
+    if (this.stream.heard) this.charts[panel.id].div.hidden = !figure;
     if (figure) this.charts[panel.id].show(figure);
   }
 

@@ -93,21 +93,18 @@ def strip(
 ) -> pd.DataFrame:
     """One row per bar: x_s (centre), width_s, and the longest and the largest step it stands for.
 
-    Without `width_s` a bar is a step. With it a bar is a bin on the clock: step, t_step_s, phase,
-    host_s of its longest step, and the tokens of the step with most of them (never stacked from
-    different steps); t_sum_s is the time of all its steps.
+    Without `width_s` a bar is a step. With it a bar is a bin on the clock: step, t_step_s, phase
+    and t_host_s of its longest step, and the tokens of the step with most of them (never added up
+    over steps). A step longer than a bin is drawn where and as long as it was.
     """
-    binned = (
-        "step" if width_s is None else f"CAST(t_start_ns // {int((width_s or 1) * 1e9)} AS BIGINT)"
-    )
-    x = (
-        "(t_start_ns - $end) / 1e9 + t_step_s / 2"
-        if width_s is None
-        else f"((bin + 0.5) * {int((width_s or 1) * 1e9)} - $end) / 1e9"
-    )
+    if width_s is None:
+        binned, wide = "step", "true"
+    else:
+        binned, wide = f"t_start_ns // {int(width_s * 1e9)}", f"t_step_s > {width_s!r}"
     sql = f"""
     WITH window_steps AS (
-        SELECT *, {binned} AS bin, prefill_tokens + decode_tokens + recomputed_tokens AS all_tokens
+        SELECT *, CAST({binned} AS BIGINT) AS bin,
+               prefill_tokens + decode_tokens + recomputed_tokens AS all_tokens
         FROM steps WHERE run_id = $run AND t_start_ns >= $since
     ), bars AS (
         SELECT bin, count(*) AS n, arg_max(step, t_step_s) AS step,
@@ -121,12 +118,14 @@ def strip(
         FROM window_steps GROUP BY bin
     )
     SELECT step, n, phase, t_step_s, t_host_s, n_running, prefill_tokens, decode_tokens,
-           lost_tokens, involuntary_switches, {x} AS x_s,
-           {"t_step_s" if width_s is None else repr(width_s)} AS width_s
+           lost_tokens, involuntary_switches,
+           CASE WHEN {wide} THEN (t_start_ns - $end) / 1e9 + t_step_s / 2
+                ELSE ((bin + 0.5) * $bin_ns - $end) / 1e9 END AS x_s,
+           CASE WHEN {wide} THEN t_step_s ELSE $bin_ns / 1e9 END AS width_s
     FROM bars ORDER BY bin
     """
-    params = {"run": run_id, "since": end_ns - int(span_s * 1e9), "end": end_ns}
-    return reader.frame(sql, params)
+    since, bin_ns = end_ns - int(span_s * 1e9), int((width_s or 0.0) * 1e9)
+    return reader.frame(sql, {"run": run_id, "since": since, "end": end_ns, "bin_ns": bin_ns})
 
 
 def per_second(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:
@@ -184,10 +183,9 @@ def marks(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFra
 
 
 def past_runs(reader: Reader, limit: int = 50) -> pd.DataFrame:
-    """Runs with at least one step, newest first: run_id, started_wall, model, dtype, device, …"""
+    """Runs of the database, newest first: run_id, started_wall, model, dtype, device, …"""
     sql = """
     SELECT run_id, started_wall, model, dtype, device, clock, source FROM runs
-    WHERE EXISTS (SELECT 1 FROM steps WHERE steps.run_id = runs.run_id)
     ORDER BY started_wall DESC LIMIT $limit
     """
     return reader.frame(sql, {"limit": limit})

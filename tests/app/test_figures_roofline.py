@@ -91,10 +91,14 @@ def test_normalised_puts_ridge_and_peak_at_one(reader: Reader, decode: Decode) -
 
 
 def test_axes_come_from_the_peaks_and_stay(reader: Reader, decode: Decode) -> None:
-    figure = draw(reader, decode)
+    cloud = queries.cloud(reader, RUN_ID, 60.0)
+    near = cloud[cloud["intensity"] < 200]
+    figure = roofline(near, queries.trail(reader, RUN_ID), PEAKS, decode, LIGHT)
     low, high = figure["layout"]["xaxis"]["range"]
     assert 10**low == pytest.approx(0.5)
     assert 10**high == pytest.approx(4 * max(PEAKS.ridge, 64))
+    wider = roofline(cloud.assign(intensity=300.0), cloud, PEAKS, None, LIGHT)
+    assert wider["layout"]["xaxis"]["range"][1] == pytest.approx(high + math.log10(2))
     assert "whole step" in figure["layout"]["yaxis"]["title"]["text"]
 
 

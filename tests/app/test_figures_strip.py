@@ -50,6 +50,17 @@ def test_many_steps_are_binned_and_keep_their_longest(reader: Reader, end_ns: in
     assert bars["t_step_s"].max() == longest
 
 
+def test_a_long_step_is_as_wide_as_it_was(reader: Reader, end_ns: int) -> None:
+    bars = live.strip(reader, RUN_ID, end_ns, 30.0, 0.1)
+    long = bars[bars["t_step_s"] > 0.1]
+    assert len(long) > 3
+    assert (long["width_s"] == long["t_step_s"]).all()
+    starts = reader.frame("SELECT step, t_start_ns FROM steps").set_index("step")["t_start_ns"]
+    wanted = [(starts[s] - end_ns) / 1e9 for s in long["step"]]
+    assert list(long["x_s"] - long["width_s"] / 2) == pytest.approx(wanted, abs=1e-6)
+    assert set(bars[bars["t_step_s"] <= 0.1]["width_s"]) == {0.1}
+
+
 def test_tokens_of_a_bar_are_of_one_step(reader: Reader, end_ns: int) -> None:
     bars = live.strip(reader, RUN_ID, end_ns, 30.0, 0.1)
     pairs = reader.frame(
