@@ -10,6 +10,12 @@ from pathlib import Path
 import pytest
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is quick and small fails first: then processes, and the browser last."""
+    slow = ("process", "browser")
+    items.sort(key=lambda item: [item.get_closest_marker(mark) is not None for mark in slow[::-1]])
+
+
 @pytest.fixture(scope="session")
 def default_gguf() -> Path:
     """The installed default model."""

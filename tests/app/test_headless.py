@@ -1,4 +1,4 @@
-"""`stepscope run` with the real engine and model: the same answers, at the price of each schedule."""
+"""`stepscope run` with the real model: equal answers, each at the price of its schedule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 from telemetry.schema import TABLES, columns
 from tests.commands import Command
 
-pytestmark = pytest.mark.timeout(900)  # the runs are made in the first test that needs them
+# The runs are made in the first tests that need them.
+pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 NS = 1_000_000_000
 SHORT, LONG, COHORT, REQUESTS = 16, 180, 10, 40
