@@ -52,7 +52,7 @@ def waiting_view() -> View:
 
 def _strip(reader: Reader, run_id: str, end_ns: int, look: Theme) -> dict[str, Any]:
     steps, median = queries.window(reader, run_id, end_ns, SPAN_S)
-    width = queries.bin_width(steps, SPAN_S)
+    width = queries.bin_width(steps, median, SPAN_S)
     bars = queries.strip(reader, run_id, end_ns, SPAN_S, width)
     marks = queries.marks(reader, run_id, end_ns, SPAN_S)
     return strip(bars, marks, median, SPAN_S, width, look)

@@ -94,8 +94,8 @@ function unsubscribe(stream, listener) {
 
 // --- figures -------------------------------------------------------------------------------------
 
-const CONFIG = { displaylogo: false, responsive: false, doubleClick: false,
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+// Drag zooms and a double click shows all again; a tool bar would cover the chart's own words.
+const CONFIG = { displaylogo: false, responsive: false, doubleClick: false, displayModeBar: false };
 
 function same(a, b) {
   return a && b && a.every((v, i) => Math.abs(v - b[i]) <= 1e-9 + 1e-6 * Math.abs(b[1] - b[0]));

@@ -81,11 +81,15 @@ def window(reader: Reader, run_id: str, end_ns: int, span_s: float) -> tuple[int
     return (int(row["n"]), float(row["m"] or 0.0)) if row else (0, 0.0)
 
 
-def bin_width(steps: int, span_s: float) -> float | None:
-    """Seconds a bar has to stand for; None while every step of the window has a bar of its own."""
+def bin_width(steps: int, median_s: float, span_s: float) -> float | None:
+    """Seconds a bar has to stand for; None while every step of the window has a bar of its own.
+
+    A bin holds two steps or more, since a bin in which none starts would look like idle time.
+    """
     if steps <= MAX_BARS:
         return None
-    return next((w for w in _BINS_S if span_s / w <= MAX_BARS), span_s / MAX_BARS)
+    least = max(span_s / MAX_BARS, 2 * median_s)
+    return next((w for w in _BINS_S if w >= least), least)
 
 
 def strip(

@@ -22,7 +22,7 @@ def end_ns(reader: Reader) -> int:
 def test_every_step_has_its_bar_while_they_are_few(reader: Reader, end_ns: int) -> None:
     span = 3.0
     steps, median = live.window(reader, RUN_ID, end_ns, span)
-    assert live.bin_width(steps, span) is None
+    assert live.bin_width(steps, median, span) is None
     bars = live.strip(reader, RUN_ID, end_ns, span, None)
     figure = strip(bars, live.marks(reader, RUN_ID, end_ns, span), median, span, None, LIGHT)
     drawn = sorted(s for t in figure["data"] if t["type"] == "bar" for s in t.get("customdata", []))
@@ -39,8 +39,9 @@ def test_every_step_has_its_bar_while_they_are_few(reader: Reader, end_ns: int) 
 
 
 def test_many_steps_are_binned_and_keep_their_longest(reader: Reader, end_ns: int) -> None:
-    steps, _ = live.window(reader, RUN_ID, end_ns, 30.0)
-    width = live.bin_width(steps, 30.0)
+    steps, median = live.window(reader, RUN_ID, end_ns, 30.0)
+    width = live.bin_width(steps, median, 30.0)
+    assert live.bin_width(steps, 0.055, 30.0) == 0.2
     assert steps > live.MAX_BARS
     assert width == 0.1
     bars = live.strip(reader, RUN_ID, end_ns, 30.0, width)
