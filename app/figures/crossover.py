@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from app.figures.data import Figure, nice_ceiling, numbers, significant
-from app.figures.roofline import Decode, Peaks
+from app.figures.plane import Decode, Peaks
 from app.theme import Theme, axis, layout, note, rgba
 from app.units import three
 from engine.physics.roofline import (

@@ -9,7 +9,8 @@ import pandas as pd
 
 from app.figures.crossover import crossover, intensity
 from app.figures.data import known
-from app.figures.roofline import Decode, Peaks, roofline
+from app.figures.plane import Decode, Peaks
+from app.figures.roofline import roofline
 from app.panels.live import waiting_view
 from app.panels.markup import headline
 from app.panels.view import Params, View

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from app.figures.crossover import crossover, intensity
-from app.figures.roofline import Decode, Peaks, roofline
+from app.figures.plane import Decode, Peaks
+from app.figures.roofline import roofline
 from app.panels.roofline import decode_of
 from app.theme import DARK, LIGHT
 from engine.physics.cost import ChunkWork, count_step
