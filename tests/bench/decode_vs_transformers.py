@@ -100,11 +100,10 @@ class TransformersSide:
         self._model.eval()
         ids = open_model(DEFAULT_MODEL).tokenizer.encode(PROMPT)
         self._prompt = torch.tensor([ids])
-        # No token ends it, as in the workload of the other side.
+        # No token ends it, as in the workload of the other side: None alone means the model's own.
+        self._model.generation_config.eos_token_id = self._model.config.eos_token_id = None
         settings: Any = transformers.GenerationConfig
-        self._settings = settings(
-            max_new_tokens=tokens, do_sample=False, eos_token_id=None, pad_token_id=0
-        )
+        self._settings = settings(max_new_tokens=tokens, do_sample=False, pad_token_id=0)
 
     def generate(self) -> Round:
         stamps = _Stamps()
@@ -134,6 +133,8 @@ class _Stamps:
 
 
 def _round(t_ns: list[int], token_ids: list[int]) -> Round:
+    if len(t_ns) < 2:
+        raise RuntimeError(f"{len(t_ns)} tokens were generated: a gap needs two")
     return Round(seconds(t_ns[-1] - t_ns[0]) / (len(t_ns) - 1), token_ids)
 
 
