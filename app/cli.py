@@ -117,7 +117,9 @@ def calibrate(
 ) -> None:
     """Measured peaks of this machine: FLOP/s per dtype, read bandwidth, ridge."""
     from app.calibrate import print_calibration, run_calibration
+    from engine.huge_pages import restart_with_huge_pages
 
+    restart_with_huge_pages()  # measured as the engine will run
     found = run_calibration(threads, force=force)
     if as_json:
         print(json.dumps(found.model_dump(mode="json")))

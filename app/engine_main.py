@@ -11,6 +11,8 @@ from engine import messages as m
 from engine.channels import Channels, Outbox, exit_at_once, inherited_channels, receive_commands
 from engine.errors import UserError
 
+HEADLESS_INTERVAL_S = 0.5
+
 
 def main(arguments: list[str]) -> int:
     """arguments: the descriptors of the control, token and telemetry pipes."""
@@ -48,10 +50,13 @@ def _serve(
     replies.put(m.Progress("starting torch"))
     from engine.build import build_engine
     from engine.server import EngineServer
-    from telemetry.recorder import Recorder
+    from telemetry.recorder import INTERVAL_S, Recorder
 
     tokens = Outbox(channels.tokens, "tokens")
-    recorder = Recorder(channels.telemetry.send_bytes, droppable=start.config.live)
+    live = start.config.live
+    # Nobody watches a headless run: fewer, larger envelopes take less of the engine's cores.
+    every_s = INTERVAL_S if live else HEADLESS_INTERVAL_S
+    recorder = Recorder(channels.telemetry.send_bytes, droppable=live, interval_s=every_s)
     servers: list[EngineServer] = []
 
     def emit(message: m.TokenMessage) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from app.answers import Answer, Decoder, Texts
 from engine import messages as m
 from engine.config import EngineConfig
@@ -25,7 +27,7 @@ from telemetry.store import Store
 
 SERVE_VARIABLE = "STEPSCOPE_SERVE"
 _ENGINE_MODULE = "app.engine_main"
-_TOKENS_EVERY_NS = NS_PER_S // 10
+_TOKENS_EVERY_NS = NS_PER_S
 _ANSWERS_KEPT = 50
 
 
@@ -227,8 +229,8 @@ class Session:
             self._changed.notify_all()
 
     def _heard_telemetry(self, payload: bytes) -> None:
-        self.record(decode_envelope(payload).tables)
-        self._tokens.flush()
+        # One transaction for both: a commit costs more than the rows in it.
+        self.record({**decode_envelope(payload).tables, **self._tokens.take()})
 
     def record(self, tables: Tables) -> None:
         """Store rows under the run's id, which may be heard after them.
@@ -251,7 +253,10 @@ class Session:
 
 
 class _TokenBuffer:
-    """Token messages on their way into the `tokens` table, a batch every 100 ms."""
+    """Token messages on their way into the `tokens` table.
+
+    They go with the next telemetry envelope, or alone where none comes for a while.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -267,11 +272,18 @@ class _TokenBuffer:
             self.flush()
 
     def flush(self) -> None:
+        tables = self.take()
+        if tables:
+            self._session.record(tables)
+
+    def take(self) -> dict[str, pa.Table]:
+        """What has come since the last time, as rows; empty when nothing has."""
         with self._lock:
             messages, self._messages = self._messages, []
             self._last_ns = now_ns()
-        if any(message.token_ids for message in messages):
-            self._session.record({"tokens": token_table(messages)})
+        if not any(message.token_ids for message in messages):
+            return {}
+        return {"tokens": token_table(messages)}
 
 
 def session_from_env() -> Session:

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 
 from engine import messages as m
 from engine.channels import Channels, open_channels
+from engine.huge_pages import with_huge_pages
 
 _END_TIMEOUT_S = 5.0
 
@@ -47,7 +48,8 @@ class EngineClient:
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C goes to the owner, which ends the engine in order
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            env=with_huge_pages(os.environ)
+            | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         )
         theirs.close()
         self._channels.control.send(start)

@@ -99,16 +99,15 @@ class _Rows:
         self.slots[at : at + chunk.rows] = sequence.slots[chunk.start : stop]
 
     def tensor(self, values: NDArray[np.int64]) -> Tensor:
-        # A single row runs twice: neither its result nor the cache changes.
-        if len(values) < MIN_ROWS:
-            values = np.resize(values, MIN_ROWS)
-        return torch.from_numpy(values)
+        # Rows that fill up the least number repeat the first: it gets the same result twice, and
+        # the cache the same values.
+        fill = max(0, MIN_ROWS - len(values))
+        return torch.from_numpy(np.pad(values, (0, fill), constant_values=values[0]))
 
 
 def _at_least_min_rows(rows: list[int]) -> Tensor:
-    if 0 < len(rows) < MIN_ROWS:
-        rows = rows * MIN_ROWS
-    return torch.tensor(rows, dtype=torch.int64)
+    fill = max(0, MIN_ROWS - len(rows)) if rows else 0
+    return torch.tensor(rows + rows[:1] * fill, dtype=torch.int64)
 
 
 def _decode_groups(decodes: list[Chunk]) -> list[DecodeGroup]:

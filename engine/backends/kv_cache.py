@@ -74,7 +74,7 @@ class StepAttention:
         return out
 
     def _real_rows(self) -> int:
-        # One single row runs twice (see build_inputs); its twin attends like itself.
+        # Rows that fill up the least number (see build_inputs) attend like the first.
         inputs = self.inputs
         return sum(g.rows for g in inputs.decodes) + sum(c.rows for c in inputs.prefills)
 

@@ -24,6 +24,7 @@ import torch
 from app.wiring import Session
 from engine.calibration import device_name
 from engine.config import EngineConfig
+from engine.huge_pages import restart_with_huge_pages
 from engine.models.loader import default_model_path, open_model
 from engine.models.names import DEFAULT_MODEL
 from engine.threads import available_cores, check_threads
@@ -283,6 +284,7 @@ def options(arguments: list[str]) -> Options:
 def main(arguments: list[str]) -> int:
     """0: idle machine and target met; 1: slower than the target; 3: the machine was busy."""
     asked = options(arguments)
+    restart_with_huge_pages()  # both sides, since the engine's process has them
     result = compare(asked.threads, asked.tokens, asked.rounds)
     print_result(result)
     if asked.json is None:

@@ -60,7 +60,7 @@ def test_a_row_does_not_depend_on_its_neighbours(
     linear = PackedLinear(draw(outer, inner, dtype=dtype) * 0.02)
     x = draw(64, inner, dtype=dtype, seed=1)
     alone = linear(x[:MIN_ROWS])
-    for rows in (3, 8, 17, 64):
+    for rows in (5, 8, 17, 64):
         assert torch.equal(linear(x[:rows])[:MIN_ROWS], alone)
 
 
