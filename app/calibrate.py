@@ -9,7 +9,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from engine.calibration import Calibration, calibrate
-from engine.threads import available_cores, check_threads
+from engine.threads import available_cores, check_threads, thread_count
 
 _BUSY_CORES = 0.15
 
@@ -37,7 +37,7 @@ def run_calibration(threads: int | None, *, force: bool) -> Calibration:
 
 def print_calibration(found: Calibration) -> None:
     """Peaks with their spread and the kernel that reached them."""
-    table = Table(title=f"{found.device}, {found.threads} threads, {found.calibrated_at}")
+    table = Table(title=f"{found.device}, {thread_count(found.threads)}, {found.calibrated_at}")
     for column in ("peak", "value", "spread", "ridge, FLOP/byte", "best kernel"):
         table.add_column(column)
     for name, peak in found.dtypes.items():

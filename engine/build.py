@@ -21,7 +21,7 @@ from engine.models.weights import ModelSource
 from engine.physics.model_spec import DTYPE_BYTES, ModelSpec
 from engine.sink import Sink
 from engine.step_record import Accounting, Peaks
-from engine.threads import available_cores
+from engine.threads import available_cores, thread_count
 from telemetry.clock import now_ns, wall_now
 from telemetry.schema import RunRecord
 
@@ -77,6 +77,10 @@ def build_engine(
 def _resolved(config: EngineConfig, calibration: Calibration, threads: int) -> EngineConfig:
     dtype = best_dtype(calibration) if config.dtype == "auto" else config.dtype
     kv_dtype = dtype if config.kv_dtype == "auto" else config.kv_dtype
+    if dtype not in calibration.dtypes:
+        raise UserError(
+            f"{dtype} does not run on this machine: use {' or '.join(calibration.dtypes)}"
+        )
     return replace(config, dtype=dtype, kv_dtype=kv_dtype, threads=threads)
 
 
@@ -126,7 +130,7 @@ def _run_record(
         clock="real",
         source="embedded",
         model=spec.name,
-        device=f"{calibration.device}, {config.threads} threads",
+        device=f"{calibration.device}, {thread_count(calibration.threads)}",
         backend=CPUBackend.name,
         dtype=config.dtype,
         kv_dtype=config.kv_dtype,

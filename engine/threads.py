@@ -12,6 +12,11 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def thread_count(threads: int) -> str:
+    """For people: '1 thread', '2 threads'."""
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
 def cores_beside_a_server() -> int:
     """One core stays free for the server: spinning threads on all of them slow each other."""
     return max(1, available_cores() - 1)
