@@ -27,7 +27,15 @@ class Stream {
     this.listeners = new Set();
     this.figures = {};
     this.html = {};
-    this.connect();
+    if (!document.hidden) this.connect();
+  }
+
+  // A browser opens six connections to a host: one that nobody sees must not hold one of them.
+  seen(visible) {
+    clearTimeout(this.timer);
+    this.source?.close();
+    this.source = null;
+    if (visible) this.connect();
   }
 
   connect() {
@@ -42,7 +50,7 @@ class Stream {
 
   retry() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => { this.source.close(); this.connect(); }, 1000);
+    this.timer = setTimeout(() => { this.source?.close(); this.connect(); }, 1000);
   }
 
   receive(text) {
@@ -71,10 +79,14 @@ class Stream {
 
   close() {
     clearTimeout(this.timer);
-    this.source.close();
+    this.source?.close();
     shared.streams.delete(this.url);
   }
 }
+
+document.addEventListener("visibilitychange", () => {
+  for (const stream of shared.streams.values()) stream.seen(!document.hidden);
+});
 
 function subscribe(url, listener) {
   let stream = shared.streams.get(url);
@@ -256,7 +268,8 @@ class Mount {
   markup(panel) {
     const div = this.host.querySelector(`#ss-${panel.id}`);
     const html = this.stream.html[panel.id];
-    if (html === undefined && panel.id !== "blank") return;
+    // As with figures: before the first message the place of all but "blank" is kept.
+    if (html === undefined && !this.stream.heard && panel.id !== "blank") return;
     div.hidden = html === undefined;
     const inner = div.firstElementChild;
     const atEnd = !inner || inner.scrollHeight - inner.scrollTop - inner.clientHeight < 24;

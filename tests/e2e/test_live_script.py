@@ -1,0 +1,110 @@
+"""The browser's script alone, fed by hand: what goes is hidden, an unseen tab lets go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, Route
+
+pytestmark = pytest.mark.browser
+
+SCRIPT = Path(__file__).resolve().parents[2] / "app" / "static" / "live.js"
+ORIGIN = "http://stepscope.test"
+# Streams that the test speaks through; the last one opened is the one in use.
+SOURCES = """
+window.sources = [];
+window.EventSource = class {
+  static CLOSED = 2;
+  constructor(url) { this.url = url; this.readyState = 1; window.sources.push(this); }
+  close() { this.readyState = 2; }
+};
+window.Plotly = { react: async () => {}, purge() {} };
+window.see = (hidden) => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+};
+"""
+PANELS = [{"id": name, "kind": "html"} for name in ("headline", "counter", "tiles", "blank")]
+PAGE = f"""<div id="host"><div class="ss-root"></div></div>
+<script type="module">
+import {{ mount }} from "/live.js";
+const data = {{ view: "live", params: {{ run: "live" }}, panels: {json.dumps(PANELS)} }};
+mount({{ parentElement: document.querySelector("#host"), data }});
+window.mounted = true;
+</script>"""
+
+
+def serve(route: Route) -> None:
+    path = route.request.url.removeprefix(ORIGIN)
+    if path == "/":
+        route.fulfill(content_type="text/html", body=PAGE)
+    elif path == "/live.js":
+        route.fulfill(content_type="text/javascript", body=SCRIPT.read_text())
+    else:
+        route.fulfill(content_type="text/javascript", body="")
+
+
+@pytest.fixture
+def script(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page()
+    page.add_init_script(SOURCES)
+    page.route("**/*", serve)
+    page.goto(f"{ORIGIN}/")
+    page.wait_for_function("window.mounted")
+    yield page
+    page.close()
+
+
+def say(page: Page, seq: int, html: dict[str, str], gone: tuple[str, ...] = ()) -> None:
+    update: dict[str, Any] = {"seq": seq, "gone": list(gone), "figures": {}, "html": html}
+    page.evaluate("text => window.sources.at(-1).onmessage({data: text})", json.dumps(update))
+
+
+def shown(page: Page) -> set[str]:
+    names = [str(panel["id"]) for panel in PANELS]
+    return {n for n in names if not page.evaluate(f"document.querySelector('#ss-{n}').hidden")}
+
+
+def open_streams(page: Page) -> int:
+    return int(page.evaluate("window.sources.filter(s => s.readyState !== 2).length"))
+
+
+def test_a_fragment_that_is_gone_is_hidden(script: Page) -> None:
+    say(script, 1, {"headline": "<b>a</b>", "counter": "step 7", "tiles": "<i>85 tokens/s</i>"})
+    assert shown(script) == {"headline", "counter", "tiles"}
+    stopped = {"headline": "<b>The engine has stopped.</b>", "blank": "<b>why</b>"}
+    say(script, 2, stopped, ("counter", "tiles"))
+    assert shown(script) == {"headline", "blank"}
+    assert "tokens/s" not in script.inner_text("#host")
+    say(script, 3, {"counter": "step 8"}, ("blank",))
+    assert shown(script) == {"headline", "counter"}
+
+
+def test_a_place_is_kept_until_the_first_message(script: Page) -> None:
+    assert shown(script) == {"headline", "counter", "tiles"}
+
+
+def test_a_hidden_tab_holds_no_connection(script: Page) -> None:
+    say(script, 1, {"headline": "<b>a</b>"})
+    assert open_streams(script) == 1
+    script.evaluate("see(true)")
+    assert open_streams(script) == 0
+    script.evaluate("see(false)")
+    assert open_streams(script) == 1
+    say(script, 1, {"headline": "<b>b</b>"})
+    assert script.inner_text("#ss-headline") == "b"
+
+
+def test_a_tab_opened_in_the_background_connects_when_seen(script: Page) -> None:
+    script.add_init_script(
+        "Object.defineProperty(document, 'hidden', {value: true, configurable: true})"
+    )
+    script.reload()
+    script.wait_for_function("window.mounted")
+    assert open_streams(script) == 0
+    script.evaluate("see(false)")
+    assert open_streams(script) == 1
