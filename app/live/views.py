@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from app import state
 from app.panels import live, roofline, scheduling, session
-from app.panels.view import Panels, Params, View
+from app.panels.view import RECORDED, Moment, Panels, Params, View
 from app.theme import theme
+from telemetry.clock import NS_PER_S, now_ns
 from telemetry.reader import Reader
 
 VIEWS: dict[str, Panels] = {
@@ -38,7 +39,10 @@ class Rendered:
 
 
 def version(request: Request) -> tuple[object, ...]:
-    """Changes exactly when the view may look different: a commit, progress, or an answer."""
+    """Changes when the view may look different: a commit, progress, an answer, and each second.
+
+    The second is for what only time tells: that nothing has run for a while.
+    """
     current = state.session()
     if current is None:
         return (state.failure(),)
@@ -48,7 +52,9 @@ def version(request: Request) -> tuple[object, ...]:
     given = current.answer(ticket) if ticket else None
     said = (len(given.text), given.done, given.error) if given else ()
     committed = current.store.committed
-    return (current.phase, current.progress, state.failure(), current.run_id, committed, said)
+    phase = (current.phase, current.progress, state.failure(), current.run_id)
+    moment = _moment(request)
+    return (*phase, committed, said, moment.paused, moment.now_ns // NS_PER_S)
 
 
 def render(request: Request, reader: Reader | None) -> Rendered:
@@ -73,7 +79,16 @@ def _view(request: Request, reader: Reader | None) -> View:
             progress.stage if progress else None, progress.fraction if progress else None
         )
     panels = VIEWS[request.view]
-    return panels(reader, run, _params(request), theme(request.look))
+    return panels(reader, run, _params(request), theme(request.look), _moment(request))
+
+
+def _moment(request: Request) -> Moment:
+    """The only clock that views see; it stands still while the engine is paused."""
+    current = state.session()
+    if request.run != LIVE or current is None:
+        return RECORDED
+    paused = bool(current.status and current.status.paused)
+    return Moment(True, paused, 0 if paused else now_ns())
 
 
 def _params(request: Request) -> Params:

@@ -7,10 +7,11 @@ from typing import Any
 import pandas as pd
 
 from app.figures.anatomy import anatomy
-from app.figures.data import known
+from app.figures.data import known, records
 from app.figures.strip import strip
-from app.panels.markup import empty, headline, tile, tiles
-from app.panels.view import Params, View
+from app.panels import standing
+from app.panels.markup import empty, headline, shares, tile, tiles
+from app.panels.view import RECORDED, Moment, Params, View
 from app.theme import Theme
 from app.units import count, duration, percent, three
 from telemetry.queries import live as queries
@@ -20,7 +21,9 @@ SPAN_S = 30.0
 GAP_SPAN_S = 10.0
 
 
-def panels(reader: Reader, run_id: str, params: Params, look: Theme) -> View:
+def panels(
+    reader: Reader, run_id: str, params: Params, look: Theme, moment: Moment = RECORDED, /
+) -> View:
     """The page for a run as it stands in the database, live or past."""
     run = queries.run(reader, run_id)
     newest = queries.newest(reader, run_id)
@@ -30,12 +33,23 @@ def panels(reader: Reader, run_id: str, params: Params, look: Theme) -> View:
     medians = queries.anatomy(reader, run_id)
     view = View({"anatomy": anatomy(medians, look)})
     view.figures["strip"] = _strip(reader, run_id, end_ns, look)
-    seconds = queries.per_second(reader, run_id, end_ns, SPAN_S)
-    gaps = queries.gaps(reader, run_id, end_ns, SPAN_S)
-    view.html["headline"] = _headline(newest, medians, seconds)
-    view.html["tiles"] = _tiles(seconds, gaps, newest, run)
+    still_s = standing.idle_s(reader, run_id, end_ns, moment)
+    at_ns = end_ns if still_s is None else moment.now_ns
+    seconds = queries.per_second(reader, run_id, at_ns, SPAN_S)
+    gaps = queries.gaps(reader, run_id, at_ns, SPAN_S)
+    stands = standing.sentence(newest, still_s, moment)
+    view.html["headline"] = stands or _headline(newest, medians, seconds)
+    now = newest if still_s is None else {**newest, **_DRAINED}
+    view.html["tiles"] = _tiles(seconds, gaps, now, run, moment.paused)
     view.html["counter"] = f"step {count(newest['step'])}"
+    if moment.paused:
+        rows = records(queries.shares(reader, run_id, int(newest["step"])))
+        view.html["answer"] = shares(_limit(newest), rows)
     return view
+
+
+# An idle engine holds nothing, whatever its newest step held.
+_DRAINED = {"n_running": 0, "n_waiting": 0, "limit_bound": "none", "kv_blocks_used": 0}
 
 
 def waiting_view() -> View:
@@ -89,7 +103,11 @@ def _why(step: pd.Series[Any]) -> str:
 
 
 def _tiles(
-    seconds: pd.DataFrame, gaps: pd.DataFrame, newest: dict[str, Any], run: dict[str, Any]
+    seconds: pd.DataFrame,
+    gaps: pd.DataFrame,
+    newest: dict[str, Any],
+    run: dict[str, Any],
+    paused: bool,
 ) -> str:
     worst_of = gaps.set_index("second")["gap_s"]
     by_second = [known(worst_of.get(s)) for s in seconds["second"]]
@@ -100,10 +118,11 @@ def _tiles(
     late = worst is not None and slo is not None and worst > slo
     cap, blocks = int(newest["batch_slots"]), int(newest["kv_blocks_total"])
     held = int(newest["kv_blocks_used"]) / blocks if blocks else None
-    rate = float(seconds["tokens"].iloc[-1])
+    rate = 0.0 if paused else float(seconds["tokens"].iloc[-1])
+    since = "paused" if paused else "last second"
     return tiles(
         [
-            tile("tokens/s", three(rate), "last second", _series(seconds["tokens"]), "decode"),
+            tile("tokens/s", three(rate), since, _series(seconds["tokens"]), "decode"),
             tile(
                 "running",
                 count(newest["n_running"]),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 _WIDTH, _HEIGHT = 100.0, 24.0
 
@@ -45,6 +46,23 @@ def tile(
 def tiles(parts: Sequence[str]) -> str:
     """Tiles side by side."""
     return f'<div class="tiles">{"".join(parts)}</div>'
+
+
+_GOT = {"prefill": "prefill {}", "decode": "+{}", "padded": "padded", "recompute": "recomputed {}"}
+_GOT_ROLES = {"padded": "padding", "recompute": "lost"}
+
+
+def shares(limit: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Who got what in one step. rows: request_id, phase and tokens of each sequence in it."""
+    got = "".join(_share(int(r["request_id"]), str(r["phase"]), int(r["tokens"])) for r in rows)
+    head = f'<div class="limit"><b>Who got what</b> · {escape(limit)}</div>'
+    return f'<div class="answer shares">{head}{got}</div>'
+
+
+def _share(request_id: int, phase: str, tokens: int) -> str:
+    colour = f"var(--ss-{_GOT_ROLES.get(phase, phase)})"
+    text = _GOT[phase].format(f"{tokens:,}")
+    return f'<span style="border-color:{colour}">r-{request_id} {text}</span>'
 
 
 def numbers(title: str, facts: Sequence[tuple[str, str]]) -> str:

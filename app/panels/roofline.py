@@ -11,11 +11,12 @@ from app.figures.crossover import crossover, intensity
 from app.figures.data import known
 from app.figures.plane import Decode, Peaks
 from app.figures.roofline import roofline
+from app.panels import standing
 from app.panels.live import waiting_view
 from app.panels.markup import headline
-from app.panels.view import Params, View
+from app.panels.view import RECORDED, Moment, Params, View
 from app.theme import Theme
-from app.units import count, percent, three
+from app.units import percent, three
 from engine.physics.roofline import DecodeModel, crossover_batch_with_kv
 from telemetry.queries import live
 from telemetry.queries import roofline as queries
@@ -24,7 +25,9 @@ from telemetry.reader import Reader
 SPAN_S = 60.0
 
 
-def panels(reader: Reader, run_id: str, params: Params, look: Theme) -> View:
+def panels(
+    reader: Reader, run_id: str, params: Params, look: Theme, moment: Moment = RECORDED, /
+) -> View:
     """params: scale = "absolute" or "normalised"."""
     run, newest = live.run(reader, run_id), live.newest(reader, run_id)
     if run is None or newest is None:
@@ -46,7 +49,7 @@ def panels(reader: Reader, run_id: str, params: Params, look: Theme) -> View:
         },
         html={
             "headline": _headline(newest, peaks, decode),
-            "counter": f"step {count(newest['step'])}",
+            "counter": standing.counter(reader, run_id, newest, moment),
         },
     )
 

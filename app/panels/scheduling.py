@@ -8,9 +8,10 @@ import pandas as pd
 
 from app.figures.data import known, records
 from app.figures.gantt import Window, gantt, heat
+from app.panels import standing
 from app.panels.live import waiting_view
 from app.panels.markup import headline, legend, numbers
-from app.panels.view import Params, View, number
+from app.panels.view import RECORDED, Moment, Params, View, number
 from app.theme import Theme
 from app.units import count, duration, percent, three
 from telemetry.queries import live
@@ -18,7 +19,9 @@ from telemetry.queries import scheduling as queries
 from telemetry.reader import Reader
 
 
-def panels(reader: Reader, run_id: str, params: Params, look: Theme) -> View:
+def panels(
+    reader: Reader, run_id: str, params: Params, look: Theme, moment: Moment = RECORDED, /
+) -> View:
     """params: span (seconds), rows = "slot" or "request", x = "time" or "steps"."""
     newest = live.newest(reader, run_id)
     if newest is None:
@@ -31,7 +34,7 @@ def panels(reader: Reader, run_id: str, params: Params, look: Theme) -> View:
         html={
             "headline": _headline(summary, held),
             "numbers": _side(summary),
-            "counter": f"step {count(newest['step'])}",
+            "counter": standing.counter(reader, run_id, newest, moment),
         },
     )
 

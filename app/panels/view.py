@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from app.theme import Theme
 from telemetry.reader import Reader
@@ -20,7 +20,28 @@ class View:
     html: dict[str, str] = field(default_factory=dict)
 
 
-Panels = Callable[[Reader, str, Params, Theme], View]
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the database does not know of the run: whether it is live, and how it stands now."""
+
+    is_live: bool = False
+    paused: bool = False
+    now_ns: int = 0
+
+    def still_s(self, end_ns: int) -> float:
+        """Seconds since the newest step ended; 0 for a recorded run, which has no now."""
+        return max(0.0, (self.now_ns - end_ns) / 1e9) if self.is_live else 0.0
+
+
+RECORDED = Moment()
+
+
+class Panels(Protocol):
+    """Makes the view of one page, from a snapshot of the database and a moment."""
+
+    def __call__(
+        self, reader: Reader, run_id: str, params: Params, look: Theme, moment: Moment = ..., /
+    ) -> View: ...
 
 
 def number(params: Params, name: str, default: float, low: float, high: float) -> float:

@@ -32,7 +32,8 @@ def newest(reader: Reader, run_id: str) -> dict[str, Any] | None:
     """The newest step, what pages need of it, and its `end_ns`; None before the first step."""
     sql = f"""
     SELECT step, t_step_s, scheduler, phase, n_running, n_waiting, decode_seqs, padded_slots,
-           batch_slots, limit_bound, kv_blocks_used, kv_blocks_total, flops, intensity,
+           prefill_tokens, decode_tokens, batch_slots, limit_bound, kv_blocks_used,
+           kv_blocks_total, flops, intensity,
            {_END} AS end_ns
     FROM steps WHERE run_id = $run AND step = (SELECT max(step) FROM steps WHERE run_id = $run)
     """
@@ -176,14 +177,34 @@ def gaps(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFram
 
 
 def marks(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:
-    """Events to mark on a time axis: x_s, step, kind, detail; of a crowded kind the newest 12."""
+    """Events to mark on a time axis: x_s, step, kind, detail; of a crowded kind the newest 12.
+
+    What came after the newest step is at 0 until another step runs. The pauses between single
+    steps are left out: they are one pause.
+    """
     sql = """
-    SELECT (t_ns - $end) / 1e9 AS x_s, step, kind, detail FROM (
+    SELECT least((t_ns - $end) / 1e9, 0.0) AS x_s, step, kind, detail FROM (
         SELECT *, row_number() OVER (PARTITION BY kind ORDER BY t_ns DESC) AS place FROM events
-        WHERE run_id = $run AND t_ns >= $since AND t_ns <= $end
+        WHERE run_id = $run AND t_ns >= $since
+        AND NOT coalesce(TRY_CAST(detail->>'$.single_step' AS BOOLEAN), false)
     ) WHERE place <= 12 ORDER BY t_ns
     """
     return reader.frame(sql, {"run": run_id, "end": end_ns, "since": end_ns - int(span_s * 1e9)})
+
+
+def busy(reader: Reader, run_id: str) -> bool:
+    """Whether a request waits or runs: then a silence is a long step, not idleness."""
+    sql = "SELECT count(*) FROM requests WHERE run_id = $run AND finish_reason IS NULL"
+    return bool(reader.value(sql, {"run": run_id}))
+
+
+def shares(reader: Reader, run_id: str, step: int) -> pd.DataFrame:
+    """Who got what in one step, by slot: request_id, slot, phase, tokens (padding included)."""
+    sql = """
+    SELECT request_id, slot, phase, tokens FROM sequence_steps
+    WHERE run_id = $run AND step = $step ORDER BY slot, request_id
+    """
+    return reader.frame(sql, {"run": run_id, "step": step})
 
 
 def past_runs(reader: Reader, limit: int = 50) -> pd.DataFrame:

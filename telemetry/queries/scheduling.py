@@ -9,7 +9,8 @@ from telemetry.reader import Reader
 MAX_SEGMENTS = 2_000
 HEAT_COLUMNS = 240
 
-# Segments are islands: rows of one lane with one request and phase in neighbouring steps.
+# Segments are islands: rows of one lane with one request and phase in neighbouring steps, of which
+# one starts where the other ended (pauses and idle time part them).
 _SEGMENTS = """
 WITH window_steps AS (
     SELECT step, t_start_ns, t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT) AS end_ns
@@ -20,7 +21,9 @@ WITH window_steps AS (
 ), marked AS (
     SELECT *, CASE WHEN lag(request_id) OVER lane_order = request_id
                     AND lag(phase) OVER lane_order = phase
-                    AND lag(step) OVER lane_order = step - 1 THEN 0 ELSE 1 END AS opens
+                    AND lag(step) OVER lane_order = step - 1
+                    AND t_start_ns <= lag(end_ns) OVER lane_order + 1000000
+                   THEN 0 ELSE 1 END AS opens
     FROM cells WINDOW lane_order AS (PARTITION BY lane ORDER BY step)
 ), numbered AS (
     SELECT *, sum(opens) OVER (PARTITION BY lane ORDER BY step) AS island FROM marked
@@ -87,18 +90,47 @@ def waiting(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataF
     return reader.frame(sql, params)
 
 
+# Each step stands for the time since the step before it, so that idle time counts; where a switch
+# lies between two steps, the time up to it was still held by the scheduler before.
+_HELD = """
+held_from AS (
+    SELECT run_id, scheduler, end_ns, before,
+           greatest(before_ns, CASE WHEN before <> scheduler THEN switch_ns END) AS from_ns,
+           before_ns
+    FROM (SELECT w.*, e.t_ns AS switch_ns,
+                 coalesce(lag(w.end_ns) OVER (ORDER BY w.step), w.t_start_ns) AS before_ns,
+                 lag(w.scheduler) OVER (ORDER BY w.step) AS before
+          FROM window_steps w ASOF LEFT JOIN (
+              SELECT t_ns FROM events WHERE run_id = $run AND kind = 'scheduler_switch'
+          ) e ON e.t_ns <= w.t_start_ns)
+), pieces AS (
+    SELECT run_id, scheduler, from_ns, end_ns AS to_ns FROM held_from
+    UNION ALL
+    SELECT run_id, before, before_ns, from_ns FROM held_from WHERE from_ns > before_ns
+), held AS (
+    SELECT scheduler, sum(to_ns - from_ns - paused_ns) / 1e9 AS held_s
+    FROM (SELECT *, coalesce((
+              SELECT sum(greatest(least(p.end_ns, to_ns) - greatest(p.start_ns, from_ns), 0))
+              FROM paused p), 0) AS paused_ns FROM pieces)
+    GROUP BY scheduler
+)"""
+
+
 def summary(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:
     """One row per scheduler of the window, the newest first.
 
-    scheduler, steps, busy_s, tokens (emitted), tokens_per_s, padded_slot_fraction (padded over
-    batch_slots), worst_ttft_s of requests whose first token came under it (NULL: none did),
-    most_padded: most slots padded in one step.
+    scheduler, steps, held_s (time it was in charge, idle time included, pauses left out), tokens
+    (emitted), tokens_per_s (over held_s), padded_slot_fraction (padded over batch_slots),
+    worst_ttft_s of requests whose first token came under it (NULL: none did), most_padded: most
+    slots padded in one step.
     """
-    sql = """
+    sql = f"""
     WITH window_steps AS (
         SELECT *, t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT) AS end_ns
         FROM steps WHERE run_id = $run AND t_start_ns >= $since
-    ), made AS (
+    ), paused AS (
+        SELECT start_ns, end_ns FROM pauses WHERE run_id = $run AND end_ns > $since
+    ), {_HELD.strip()}, made AS (
         SELECT w.scheduler, count(*) AS tokens FROM tokens t
         JOIN window_steps w ON w.step = t.step WHERE t.run_id = $run GROUP BY 1
     ), waited AS (
@@ -108,16 +140,17 @@ def summary(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataF
         JOIN window_steps w ON w.step = t.step
         WHERE r.run_id = $run GROUP BY 1
     ), ran AS (
-        SELECT scheduler, count(*) AS steps, sum(t_step_s) AS busy_s, max(step) AS last_step,
+        SELECT scheduler, count(*) AS steps, max(step) AS last_step,
                max(batch_slots) AS batch_slots,
                sum(padded_slots) / sum(batch_slots) AS padded_slot_fraction,
                max(padded_slots) AS most_padded
         FROM window_steps GROUP BY scheduler
     )
-    SELECT scheduler, steps, busy_s, batch_slots, coalesce(tokens, 0) AS tokens,
-           coalesce(tokens, 0) / busy_s AS tokens_per_s, padded_slot_fraction, worst_ttft_s,
+    SELECT scheduler, steps, held_s, batch_slots, coalesce(tokens, 0) AS tokens,
+           coalesce(tokens, 0) / held_s AS tokens_per_s, padded_slot_fraction, worst_ttft_s,
            most_padded
-    FROM ran LEFT JOIN made USING (scheduler) LEFT JOIN waited USING (scheduler)
+    FROM ran JOIN held USING (scheduler) LEFT JOIN made USING (scheduler)
+    LEFT JOIN waited USING (scheduler)
     ORDER BY last_step DESC
     """
     params = {"run": run_id, "since": end_ns - int(span_s * 1e9)}

@@ -1,0 +1,59 @@
+"""How an engine stands that does not run now: paused, or idle; a recorded run is neither."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.panels.markup import headline
+from app.panels.view import Moment
+from app.units import count, duration
+from telemetry.queries import live as queries
+from telemetry.reader import Reader
+
+IDLE_S = 1.0
+
+
+def idle_s(reader: Reader, run_id: str, end_ns: int, moment: Moment) -> float | None:
+    """Seconds for which nothing has run, None while something runs or may go on.
+
+    A long step is no idleness: as long as a request waits or runs, the engine is at work.
+    """
+    still_s = moment.still_s(end_ns)
+    if moment.paused or still_s <= IDLE_S or queries.busy(reader, run_id):
+        return None
+    return still_s
+
+
+def sentence(newest: dict[str, Any], still_s: float | None, moment: Moment) -> str | None:
+    """The headline of an engine that does not run now; None while it does."""
+    if moment.paused:
+        return headline(f"Paused at step {count(newest['step'])}.", _last_step(newest))
+    if still_s is not None:
+        return headline(f"Idle for {_ago(still_s)}.", f"Its last step: {_last_step(newest)}")
+    return None
+
+
+def counter(reader: Reader, run_id: str, newest: dict[str, Any], moment: Moment) -> str:
+    """The step counter of pages whose headline is about a window or a step, not about now."""
+    still_s = idle_s(reader, run_id, int(newest["end_ns"]), moment)
+    now = "paused" if moment.paused else f"idle for {_ago(still_s)}" if still_s else ""
+    step = f"step {count(newest['step'])}"
+    return f"{step} · {now}" if now else step
+
+
+def _ago(still_s: float) -> str:
+    """Whole seconds, or minutes and hours once they are many."""
+    if still_s < 120:
+        return f"{int(still_s)} s"
+    return f"{int(still_s // 60)} min" if still_s < 7200 else f"{int(still_s // 3600)} h"
+
+
+def _last_step(newest: dict[str, Any]) -> str:
+    parts = [
+        (newest["prefill_tokens"], "prompt tokens"),
+        (newest["decode_tokens"], "decoded"),
+        (newest["padded_slots"], "padded"),
+    ]
+    made = ", ".join(f"{count(n)} {what}" for n, what in parts if n)
+    took = duration(float(newest["t_step_s"]))
+    return f"{newest['scheduler']}, {newest['phase']}: {made} in {took}."
