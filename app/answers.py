@@ -20,6 +20,7 @@ class Answer:
     reason: str | None = None
     request_id: int | None = None
     error: str | None = None
+    cancelled: bool = False
 
 
 class Decoder:

@@ -53,6 +53,9 @@ def demo(
     db: Annotated[
         Path | None, typer.Option(help="Recording; default: one file in your data folder.")
     ] = None,
+    recalibrate: Annotated[
+        bool, typer.Option("--recalibrate", help="Measure this machine's peaks again.")
+    ] = False,
 ) -> None:
     """Dashboard, engine and a live workload, in the browser."""
     from app.demo import Demo, run_demo
@@ -64,6 +67,7 @@ def demo(
         scheduler=scheduler,
         max_batch=max_batch,
         threads=threads,
+        recalibrate=recalibrate,
         live=True,
     )
     streams = 4 if concurrency is None and rate is None else concurrency

@@ -58,9 +58,14 @@ def _serve(
     every_s = INTERVAL_S if live else HEADLESS_INTERVAL_S
     recorder = Recorder(channels.telemetry.send_bytes, droppable=live, interval_s=every_s)
     servers: list[EngineServer] = []
+    told: list[bool] = []
 
     def emit(message: m.TokenMessage) -> None:
         tokens.put(message)
+        if recorder.failure is not None and not told:
+            told.append(True)
+            why = f"telemetry can no longer be recorded ({recorder.failure}); restart Stepscope"
+            replies.put(m.Failed(why, user_error=False))
         for request_id, _ in message.finished:
             servers[0].request_ended(request_id)
 

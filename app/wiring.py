@@ -20,6 +20,7 @@ from engine.errors import UserError
 from engine.process import EngineClient, Listener
 from telemetry.clock import NS_PER_S, now_ns
 from telemetry.envelope import decode_envelope
+from telemetry.errors import StoreError
 from telemetry.inserts import Tables
 from telemetry.recorder import token_table
 from telemetry.schema import RunRecord
@@ -118,8 +119,12 @@ class Session:
             return answer
 
     def cancel(self, ticket: str) -> None:
+        """A ticket that the engine has not accepted yet is cancelled as soon as it has."""
         answer = self.answer(ticket)
-        if answer is not None and answer.request_id is not None and not answer.done:
+        if answer is None or answer.done:
+            return
+        answer.cancelled = True
+        if answer.request_id is not None:
             self._send(m.Cancel(answer.request_id))
 
     def configure(self, scheduler: str | None = None, max_batch: int | None = None) -> None:
@@ -160,8 +165,10 @@ class Session:
 
     def close(self) -> None:
         """End the engine and close the database."""
-        self.end_engine()
-        self.store.close()
+        try:
+            self.end_engine()
+        finally:
+            self.store.close()
 
     # --- what the engine says ---
 
@@ -174,15 +181,13 @@ class Session:
 
     def _heard(self, reply: m.Reply) -> None:
         if isinstance(reply, m.Ready):
-            # Telemetry waits for the run that it belongs to (see run_of_records).
-            run_id = self.store.start_run(RunRecord(**reply.run))
-            self._texts.decoder = Decoder(reply.tokenizer_json)
+            self._begin_run(reply)
         with self._changed:
             match reply:
                 case m.Progress():
                     self.progress = reply
                 case m.Ready():
-                    self.ready, self.run_id, self.phase = reply, run_id, "ready"
+                    pass  # see _begin_run
                 case m.Failed():
                     self._fail(reply.message, user_error=reply.user_error)
                 case m.Status():
@@ -195,6 +200,18 @@ class Session:
                     self._admitted(reply)
             self._changed.notify_all()
 
+    def _begin_run(self, ready: m.Ready) -> None:
+        """Telemetry waits for the run that it belongs to (see `record`)."""
+        try:
+            run_id = self.store.start_run(RunRecord(**ready.run))
+        except StoreError as error:
+            with self._changed:
+                self._fail(str(error), user_error=True)
+            return
+        self._texts.decoder = Decoder(ready.tokenizer_json)
+        with self._changed:
+            self.ready, self.run_id, self.phase = ready, run_id, "ready"
+
     def _admitted(self, reply: m.Accepted | m.Refused) -> None:
         answer = self._answers.get(reply.ticket, Answer(""))
         if isinstance(reply, m.Refused):
@@ -203,6 +220,8 @@ class Session:
         else:
             self._texts.accepted(reply.ticket, reply.request_id)
             answer.request_id = reply.request_id
+            if answer.cancelled:
+                self._send(m.Cancel(reply.request_id))
             self._close_answers()
 
     def _fail(self, message: str, *, user_error: bool) -> None:
@@ -241,6 +260,9 @@ class Session:
             self._changed.wait_for(lambda: self.run_id is not None or self._no_more_replies)
         if self.run_id is not None:
             self.store.append(self.run_id, tables)
+        if self.store.failure is not None:
+            with self._changed:
+                self._fail(str(self.store.failure), user_error=True)
 
     def _watch(self) -> None:
         self._client.drain()

@@ -64,7 +64,7 @@ def build_engine(
     engine = Engine(
         backend,
         BlockManager(kv_blocks, config.block_size),
-        Accounting(spec, config.dtype, config.kv_dtype, _peaks(calibration, config.dtype)),
+        Accounting(spec, config.dtype, config.kv_dtype, _peaks(calibration, config)),
         source.tokenizer,
         sink,
         emit,
@@ -84,8 +84,13 @@ def _resolved(config: EngineConfig, calibration: Calibration, threads: int) -> E
     return replace(config, dtype=dtype, kv_dtype=kv_dtype, threads=threads)
 
 
-def _peaks(calibration: Calibration, dtype: str) -> Peaks:
-    return Peaks(calibration.dtypes[dtype].peak_flops, calibration.peak_bandwidth)
+def _peaks(calibration: Calibration, config: EngineConfig) -> Peaks:
+    return Peaks(
+        calibration.dtypes[config.dtype].peak_flops,
+        calibration.peak_bandwidth,
+        remedy="start again with demo --recalibrate, or run stepscope calibrate --force "
+        f"--threads {config.threads}",
+    )
 
 
 def _kv_blocks(config: EngineConfig, spec: ModelSpec) -> int:

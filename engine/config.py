@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.errors import UserError
 from engine.models.names import DEFAULT_MODEL
-from engine.schedulers import check_scheduler
+from engine.schedulers import check_max_batch, check_scheduler
 from engine.threads import check_threads
 
 
@@ -31,7 +31,8 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         check_scheduler(self.scheduler)
-        for name in ("max_batch", "block_size", "kv_memory_bytes"):
+        check_max_batch(self.max_batch)
+        for name in ("block_size", "kv_memory_bytes"):
             _at_least_one(name, getattr(self, name))
         if self.kv_blocks is not None:
             _at_least_one("kv_blocks", self.kv_blocks)

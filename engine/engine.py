@@ -105,6 +105,12 @@ class Engine:
         self._emit(TokenMessage(self.steps - 1, now, [], [], [], finished))
         return True
 
+    def withdraw(self, request_id: int) -> bool:
+        """Cancel a request that still waits; False if it runs or has ended."""
+        sequence = self._live.get(request_id)
+        waits = sequence is not None and sequence.slot is None
+        return waits and self.cancel(request_id)
+
     @property
     def has_work(self) -> bool:
         return bool(self._live)
@@ -151,6 +157,8 @@ class Engine:
         # While work waits, a step starts where the last one ended: commands, load and telemetry
         # in between are the host's time, and part of schedule_s.
         start = entered if self._last_end_ns is None else self._last_end_ns
+        if self._last_end_ns is None:
+            self._switches = _involuntary_switches()  # those of the idle time are nobody's
         scheduled = now_ns()
         for chunk in plan.chunks:
             self._use_blocks(chunk)
@@ -160,7 +168,7 @@ class Engine:
         forwarded = now_ns()
         output = self.backend.sample(plan, logits)
         for sequence in plan.admitted:
-            sequence.admitted_ns = start
+            sequence.admitted_ns = entered
         finished = self._apply(plan, output)
         end = now_ns()
         timing = StepTiming(start, scheduled, prepared, forwarded, end, self._new_switches())
@@ -242,7 +250,7 @@ class Engine:
         detail = {
             "t_step_s": t_step_s,
             "floor_s": t_step_s - t_overhead_s,
-            "advice": "a step beat the measured roof: recalibrate (stepscope calibrate --force)",
+            "advice": f"a step beat the measured roof: {self.accounting.peaks.remedy}",
         }
         self.event("peak_beaten", detail, t_ns)
 

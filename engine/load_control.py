@@ -20,10 +20,11 @@ class LoadControl:
         self._start_ns = 0
         self._paused_at_ns: int | None = None
         self._mine: set[int] = set()  # requests of this load that have not ended
+        self._others: set[int] = set()  # requests of earlier loads that still run
         self._submitted = 0
 
-    def start(self, load: Load) -> None:
-        """Replace the load. Raises UserError before anything changes."""
+    def start(self, load: Load) -> list[int]:
+        """Replace the load; unfinished requests of the last. UserError before anything changes."""
         workload = load_workload(load.workload, seed=load.seed, requests=load.requests)
         self._generator = LoadGenerator(
             workload,
@@ -34,21 +35,28 @@ class LoadControl:
             seed=load.seed,
             max_context=self._max_context,
         )
+        unfinished = self._leave_behind()
         self.load = load
         self._start_ns = now_ns()
         self._paused_at_ns = self._start_ns if self._paused_at_ns is not None else None
-        self._mine.clear()
         self._submitted = 0
+        return unfinished
 
     @property
     def settings(self) -> dict[str, object]:
         """What shaped the load, for the event that marks its start."""
         return {} if self._generator is None else self._generator.settings
 
-    def stop(self) -> None:
-        """No more arrivals; requests that are in the engine go on."""
+    def stop(self) -> list[int]:
+        """No more arrivals; the requests that have not ended."""
         self.load = self._generator = None
-        self._mine.clear()
+        return self._leave_behind()
+
+    def _leave_behind(self) -> list[int]:
+        unfinished = sorted(self._mine)
+        self._others |= self._mine
+        self._mine = set()
+        return unfinished
 
     def pause(self, t_ns: int) -> None:
         if self._paused_at_ns is None:
@@ -64,7 +72,10 @@ class LoadControl:
         if self._generator is None or self._generator.exhausted:
             return []
         now = now_ns()
-        due = self._generator.poll((now - self._start_ns) / NS_PER_S, len(self._mine))
+        # A closed loop keeps its number of streams, whoever they belong to: what an earlier load
+        # left running counts until it ends.
+        in_flight = len(self._mine) + len(self._others)
+        due = self._generator.poll((now - self._start_ns) / NS_PER_S, in_flight)
         return [self._stamped(arrival_s, request, now) for arrival_s, request in due]
 
     def _stamped(self, arrival_s: float | None, request: Request, now: int) -> Request:
@@ -77,6 +88,7 @@ class LoadControl:
 
     def ended(self, request_id: int) -> None:
         self._mine.discard(request_id)
+        self._others.discard(request_id)
 
     @property
     def done(self) -> int | None:

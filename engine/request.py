@@ -11,6 +11,9 @@ class RequestError(UserError):
     """A request that can never run; the message says what is wrong and what is allowed."""
 
 
+MAX_TEMPERATURE = 100.0
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How to choose tokens and when to stop. temperature 0 is greedy."""
@@ -25,8 +28,10 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
             raise RequestError(f"max_tokens is {self.max_tokens}: use 1 or more")
-        if self.temperature < 0:
-            raise RequestError(f"temperature is {self.temperature}: use 0 (greedy) or more")
+        if not 0 <= self.temperature <= MAX_TEMPERATURE:
+            raise RequestError(
+                f"temperature is {self.temperature}: use 0 (greedy) to {MAX_TEMPERATURE:g}"
+            )
         if not 0 < self.top_p <= 1:
             raise RequestError(f"top_p is {self.top_p}: use more than 0 and at most 1")
 

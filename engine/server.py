@@ -14,7 +14,7 @@ from engine.request import Request, SamplingParams
 from engine.schedulers import SCHEDULERS
 from engine.workloads import WORKLOADS
 from engine.workloads.prompts import PromptSource
-from telemetry.clock import now_ns, seconds
+from telemetry.clock import now_ns, seconds, sleep_s
 
 _IDLE_LOOK_S = 1.0
 
@@ -93,8 +93,16 @@ class EngineServer:
         self._single_steps -= 1
         self._resume(single_step=True)
         self._admit_load()
-        self.engine.step()
+        if not self.engine.step():
+            self._step_after_window()
         self._pause(single_step=True)
+
+    def _step_after_window(self) -> None:
+        """A scheduler that waits for more requests would let a single step do nothing."""
+        wake_ns = self.engine.scheduler.wake_ns()
+        if wake_ns is not None:
+            sleep_s(max(0.0, seconds(wake_ns - now_ns())))
+            self.engine.step()
 
     # --- load ---
 
@@ -138,8 +146,8 @@ class EngineServer:
             case m.Load():
                 self.start_load(command)
             case m.StopLoad():
-                self._load.stop()
-                self.engine.event("load", {"workload": None})
+                withdrawn = self._withdraw(self._load.stop())
+                self.engine.event("load", {"workload": None, "withdrawn": withdrawn})
                 self._send_status()
             case m.Pause():
                 self._pause()
@@ -174,9 +182,13 @@ class EngineServer:
 
     def start_load(self, load: m.Load) -> None:
         """Replace the load. Raises UserError before anything changes."""
-        self._load.start(load)
-        self.engine.event("load", self._load.settings)
+        withdrawn = self._withdraw(self._load.start(load))
+        self.engine.event("load", {**self._load.settings, "withdrawn": withdrawn})
         self._send_status()
+
+    def _withdraw(self, unfinished: list[int]) -> int:
+        """Cancel those of a load's requests that still wait; those that run go on."""
+        return sum(self.engine.withdraw(request_id) for request_id in unfinished)
 
     def _pause(self, *, single_step: bool = False) -> None:
         if self._paused:

@@ -20,6 +20,7 @@ class Peaks:
     flops: float
     bandwidth: float
     source: str = "measured"
+    remedy: str = "recalibrate"  # what to do when a step beats them
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,9 +115,11 @@ def _optional_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(f"{path} is not valid JSON ({error}); fetch it again") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not a JSON object; fetch it again")
     return content
 
 

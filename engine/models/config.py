@@ -53,7 +53,7 @@ def config_from_hf(name: str, raw: dict[str, Any]) -> LlamaConfig:
     try:
         heads = int(raw["num_attention_heads"])
         hidden = int(raw["hidden_size"])
-        return LlamaConfig(
+        config = LlamaConfig(
             name=name,
             layers=int(raw["num_hidden_layers"]),
             hidden=hidden,
@@ -68,9 +68,17 @@ def config_from_hf(name: str, raw: dict[str, Any]) -> LlamaConfig:
             tied_embeddings=bool(raw.get("tie_word_embeddings", False)),
             rope_scaling=_rope_scaling(name, raw),
         )
+        config.spec()  # raises ValueError for sizes that do not fit together
+        return config
     except KeyError as missing:
         raise UserError(
             f"{name}: config.json has no {missing}; a Llama-family config.json needs it"
+        ) from None
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"{name}: config.json holds a value that no model can have ({error}); fetch it again"
         ) from None
 
 

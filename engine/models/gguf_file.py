@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def open_gguf(path: Path) -> ModelSource:
             "'llama' architecture"
         )
     tensors = {t.name: t for t in reader.tensors}
+    check_exact(path, fields, tensors)
     config = _config(path, fields, tied="output.weight" not in tensors)
     tokenizer = _tokenizer(path, fields)
     return ModelSource(config, tokenizer, _getter(path, tensors, config), str(path))
@@ -64,6 +66,23 @@ def _read(path: Path) -> Any:
 
 def _damaged(path: Path) -> str:
     return f"{path}: not a complete GGUF file (cut short or damaged); fetch it again"
+
+
+def check_exact(path: Path, fields: dict[str, Any], tensors: dict[str, Any]) -> None:
+    """Raise UserError for what the forward pass would silently leave out."""
+    scaling = fields.get("llama.rope.scaling.type", "none")
+    if scaling != "none" or "rope_freqs.weight" in tensors:
+        raise UserError(
+            f"{path.name}: scaled rotary embeddings in a GGUF are not supported; "
+            "use the model's Hugging Face folder"
+        )
+    known = {*_TOP_TENSORS.values(), *(f"{n}.weight" for n in _LAYER_TENSORS.values())}
+    strange = [n for n in tensors if re.sub(r"^blk\.\d+\.", "", n) not in known]
+    if strange:
+        raise UserError(
+            f"{path.name}: tensor {strange[0]} is not of a dense Llama model without biases; "
+            "only those are supported"
+        )
 
 
 def _config(path: Path, fields: dict[str, Any], *, tied: bool) -> LlamaConfig:

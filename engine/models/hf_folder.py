@@ -30,9 +30,11 @@ def _json(path: Path) -> dict[str, Any]:
             f"{path} is missing; a model folder needs config.json, tokenizer.json and safetensors"
         )
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(f"{path} is not valid JSON ({error}); fetch it again") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is not a JSON object; fetch it again")
     return content
 
 

@@ -7,15 +7,43 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from engine.errors import UserError
 from engine.models.config import LlamaConfig
 from engine.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """get(name) returns one tensor under its Hugging Face name, float32 or as stored."""
+    """read(name) returns one tensor under its Hugging Face name, float32 or as stored."""
 
     config: LlamaConfig
     tokenizer: Tokenizer
-    get: Callable[[str], Tensor]
+    read: Callable[[str], Tensor]
     path: str
+
+    def get(self, name: str) -> Tensor:
+        """A tensor of the shape that the config asks for, else UserError."""
+        tensor = self.read(name)
+        expected = _shape(self.config, name)
+        if tuple(tensor.shape) != expected:
+            raise UserError(
+                f"{self.path}: tensor {name} is {tuple(tensor.shape)}, but the config asks for "
+                f"{expected}; fetch the model again"
+            )
+        return tensor
+
+
+def _shape(c: LlamaConfig, name: str) -> tuple[int, ...]:
+    queries, keys = c.heads * c.head_dim, c.kv_heads * c.head_dim
+    shapes = {
+        "embed_tokens": (c.vocab, c.hidden),
+        "lm_head": (c.vocab, c.hidden),
+        "q_proj": (queries, c.hidden),
+        "k_proj": (keys, c.hidden),
+        "v_proj": (keys, c.hidden),
+        "o_proj": (c.hidden, queries),
+        "gate_proj": (c.intermediate, c.hidden),
+        "up_proj": (c.intermediate, c.hidden),
+        "down_proj": (c.hidden, c.intermediate),
+    }
+    return shapes.get(name.split(".")[-2], (c.hidden,))

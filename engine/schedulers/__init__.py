@@ -6,7 +6,7 @@ from engine.errors import unknown
 from engine.schedulers.base import Scheduler
 from engine.schedulers.continuous import ContinuousScheduler
 from engine.schedulers.no_batching import NoBatchingScheduler
-from engine.schedulers.queue import SequenceQueue
+from engine.schedulers.queue import SequenceQueue, check_max_batch
 from engine.schedulers.static import StaticScheduler
 
 SCHEDULERS: dict[str, type[Scheduler]] = {
@@ -26,4 +26,11 @@ def check_scheduler(name: str) -> None:
         raise unknown("scheduler", name, SCHEDULERS)
 
 
-__all__ = ["SCHEDULERS", "Scheduler", "SequenceQueue", "check_scheduler", "make_scheduler"]
+__all__ = [
+    "SCHEDULERS",
+    "Scheduler",
+    "SequenceQueue",
+    "check_max_batch",
+    "check_scheduler",
+    "make_scheduler",
+]

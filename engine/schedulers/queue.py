@@ -7,8 +7,16 @@ from collections import deque
 import numpy as np
 
 from engine.block_manager import BlockManager, IntegrityError
-from engine.request import RequestError
+from engine.errors import UserError
 from engine.sequence import Sequence
+
+MAX_BATCH = 1024
+
+
+def check_max_batch(max_batch: int) -> None:
+    """Raise UserError unless so many slots can be offered."""
+    if not 1 <= max_batch <= MAX_BATCH:
+        raise UserError(f"max batch is {max_batch}: use 1 to {MAX_BATCH}")
 
 
 class SequenceQueue:
@@ -24,8 +32,7 @@ class SequenceQueue:
 
     def resize(self, max_batch: int) -> None:
         """Offer max_batch slots. Sequences beyond them keep running until they end."""
-        if max_batch < 1:
-            raise RequestError(f"max batch is {max_batch}: use 1 or more")
+        check_max_batch(max_batch)
         self.max_batch = max_batch
         self._trim()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from engine.batch import Chunk, ScheduledBatch
 from engine.schedulers.base import Scheduler
-from engine.schedulers.queue import SequenceQueue
 from engine.sequence import Sequence
 
 WINDOW_NS = 50_000_000  # how long an incomplete cohort waits for more requests
@@ -20,10 +19,6 @@ class StaticScheduler(Scheduler):
 
     name = "static"
 
-    def __init__(self, queue: SequenceQueue) -> None:
-        super().__init__(queue)
-        self._window_start_ns: int | None = None
-
     def schedule(self, now_ns: int) -> ScheduledBatch:
         plan = ScheduledBatch()
         if not self.queue.occupied and self._cohort_is_due(now_ns):
@@ -34,21 +29,20 @@ class StaticScheduler(Scheduler):
         return plan
 
     def _cohort_is_due(self, now_ns: int) -> bool:
+        """Enough wait for a full cohort, or the first of them has waited for a window."""
         queue = self.queue
         if not queue.waiting:
-            self._window_start_ns = None
             return False
-        if self._window_start_ns is None:
-            self._window_start_ns = now_ns
-        full = len(queue.waiting) >= queue.max_batch
-        return full or now_ns >= self._window_start_ns + WINDOW_NS
+        return len(queue.waiting) >= queue.max_batch or now_ns >= self._window_end_ns()
+
+    def _window_end_ns(self) -> int:
+        return self.queue.waiting[0].request.arrived_ns + WINDOW_NS
 
     def _form_cohort(self, plan: ScheduledBatch) -> None:
         members = self._members(plan)
         longest = max((s.uncomputed for s in members), default=0)
         for member in members:
             plan.admitted.append(self.queue.admit(max(longest, member.max_tokens_total)))
-        self._window_start_ns = None
 
     def _members(self, plan: ScheduledBatch) -> list[Sequence]:
         """As many of the first waiting sequences as slots and blocks allow, padding included."""
@@ -78,6 +72,6 @@ class StaticScheduler(Scheduler):
             self.leave()
 
     def wake_ns(self) -> int | None:
-        if self._window_start_ns is None:
+        if self.queue.occupied or not self.queue.waiting:
             return None
-        return self._window_start_ns + WINDOW_NS
+        return self._window_end_ns()

@@ -66,7 +66,8 @@ def _cyclic_item(items: list[WorkItem], k: int) -> WorkItem:
     if not lap:
         return items[row]
     span_s = items[-1].arrival_s or 0.0
-    period_s = span_s * len(items) / max(1, len(items) - 1)
+    # Without a gap to repeat (one row, or all at once) the rows come again every second.
+    period_s = span_s * len(items) / max(1, len(items) - 1) or 1.0
     return replace(items[row], arrival_s=(items[row].arrival_s or 0.0) + lap * period_s)
 
 

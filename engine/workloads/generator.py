@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -11,7 +10,10 @@ from pathlib import Path
 from engine.errors import UserError
 from engine.request import Request, SamplingParams
 from engine.workloads.prompts import PromptSource
-from engine.workloads.workload import Workload
+from engine.workloads.workload import WorkItem, Workload
+
+MAX_RATE = 1000  # requests/s; more than any engine here could begin to answer
+_AT_MOST = 1024  # requests of one call
 
 Due = list[tuple[float | None, Request]]
 
@@ -52,10 +54,15 @@ class LoadGenerator:
     def poll(self, load_clock_s: float, in_flight: int) -> Due:
         """Requests due now, each with its scheduled arrival on the load clock (closed loop: None).
 
-        load_clock_s stands still while paused; in_flight counts this load's unfinished requests.
+        load_clock_s stands still while paused; in_flight counts unfinished requests. What is left
+        of a burst comes with the next call, so that no call keeps the engine for long.
         """
         due: Due = []
-        while not self.exhausted and self._is_due(load_clock_s, in_flight + len(due)):
+        while (
+            len(due) < _AT_MOST
+            and not self.exhausted
+            and self._is_due(load_clock_s, in_flight + len(due))
+        ):
             due.append((self._arrival_s, self._request(self._next)))
             self._next += 1
             self._arrival_s = next(self._arrivals, None)
@@ -90,13 +97,19 @@ class LoadGenerator:
         rows = self.workload.default_requests
         for k in range(rows if self._limit is None else min(rows, self._limit)):
             item = self.workload.item(k)
-            prompt, output = len(self._prompts.for_item(item, self.seed, k)), item.output_tokens
+            prompt, output = self._prompt_tokens(item, k), item.output_tokens
             if prompt + output > self.max_context:
                 raise UserError(
                     f"workload file {file}, line {item.line}: prompt of {prompt} tokens + {output} "
                     f"to generate = {prompt + output}, but the model's context is "
                     f"{self.max_context}: shorten the row or use a model with a longer context"
                 )
+
+    def _prompt_tokens(self, item: WorkItem, k: int) -> int:
+        # A length is believed before a prompt of that length is built: it may be absurd.
+        if item.prompt is None:
+            return item.prompt_tokens
+        return len(self._prompts.for_item(item, self.seed, k))
 
     def _bound(self, requests: int | None) -> int | None:
         limit = requests if requests is not None else self.workload.requests
@@ -153,7 +166,12 @@ def check_settings(
     """Raise UserError unless these settings can make a load."""
     rules: list[tuple[str, float | None, Callable[[float], bool], str]] = [
         ("concurrency", concurrency, lambda v: v >= 1, "1 or more"),
-        ("rate", rate, lambda v: v > 0 and math.isfinite(v), "more than 0 requests/s"),
+        (
+            "rate",
+            rate,
+            lambda v: 0 < v <= MAX_RATE,
+            f"more than 0 and at most {MAX_RATE:,} requests/s",
+        ),
         ("requests", requests, lambda v: v >= 1, "1 or more"),
         ("max_context", max_context, lambda v: v >= 2, "2 tokens or more"),
     ]

@@ -33,7 +33,7 @@ class Simulation:
         self.scheduler = make_scheduler(self.scheduler_name, self.queue)
 
     def submit(self, prompt: int, output: int) -> Sequence:
-        request = Request((7,) * prompt, SamplingParams(max_tokens=output))
+        request = Request((7,) * prompt, SamplingParams(max_tokens=output), self.now_ns)
         sequence = Sequence(self._next, request)
         self._next += 1
         self.queue.waiting.append(sequence)

@@ -12,7 +12,7 @@ from engine.errors import UserError
 from engine.models.weights import ModelSource
 from engine.physics.cost import ChunkWork, count_step
 from engine.request import Request, RequestError, SamplingParams
-from telemetry.clock import NS_PER_S
+from telemetry.clock import NS_PER_S, now_ns
 from tests.engine.conftest import PEAKS, MakeEngine
 from tests.engine.recording import run_all
 
@@ -82,6 +82,14 @@ def test_sampling_is_seeded_and_independent_of_the_batch(
     assert draw(1, 0) != draw(2, 0)
 
 
+def test_a_temperature_near_zero_is_greedy(tiny: ModelSource, make_engine: MakeEngine) -> None:
+    engine, recording = make_engine(tiny, blocks=64)
+    for temperature in (0.0, 1e-40):
+        engine.submit(Request((5, 6), SamplingParams(9, temperature, ignore_eos=True)))
+    run_all(engine)
+    assert recording.tokens[0] == recording.tokens[1]
+
+
 def test_cancelling_frees_everything(tiny: ModelSource, make_engine: MakeEngine) -> None:
     for scheduler in ("continuous", "static"):
         engine, recording = make_engine(tiny, scheduler=scheduler, max_batch=2, blocks=64)
@@ -114,7 +122,15 @@ def test_what_can_never_run_is_refused_with_the_arithmetic(
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("max_tokens", 0), ("temperature", -1.0), ("top_p", 0.0), ("top_p", 1.5)]
+    ("field", "value"),
+    [
+        ("max_tokens", 0),
+        ("temperature", -1.0),
+        ("temperature", float("nan")),
+        ("temperature", float("inf")),
+        ("top_p", 0.0),
+        ("top_p", 1.5),
+    ],
 )
 def test_settings_that_cannot_be_are_refused(field: str, value: float) -> None:
     with pytest.raises(RequestError, match=f"{field} is {value}: use"):
@@ -186,6 +202,30 @@ def test_recorded_flops_are_those_of_the_rows_that_ran(
         assert (step.weight_bytes, step.kv_read_bytes) == (cost.weight_bytes, cost.kv_read_bytes)
     assert recording.steps[1].padded_slots == 1
     assert recording.sequences[1].phase == ["padded", "decode"]
+
+
+def test_nobody_is_admitted_before_arriving(tiny: ModelSource, make_engine: MakeEngine) -> None:
+    """A step starts where the last one ended, which is before what arrived in between."""
+    engine, recording = make_engine(tiny, max_batch=4, blocks=64)
+    engine.submit(Request((5, 6), SamplingParams(6, ignore_eos=True), now_ns()))
+    engine.step()
+    engine.submit(Request((5, 6), SamplingParams(6, ignore_eos=True), now_ns()))
+    run_all(engine)
+    for record in recording.requests.values():
+        assert record.admitted_ns is not None
+        assert record.admitted_ns >= record.arrived_ns
+
+
+def test_only_waiting_requests_can_be_withdrawn(tiny: ModelSource, make_engine: MakeEngine) -> None:
+    engine, recording = make_engine(tiny, max_batch=1, blocks=64)
+    runs, waits = (
+        engine.submit(Request((5, 6), SamplingParams(4, ignore_eos=True))) for _ in range(2)
+    )
+    engine.step()
+    assert [engine.withdraw(i) for i in (runs, waits, 99)] == [False, True, False]
+    run_all(engine)
+    reasons = [recording.requests[i].finish_reason for i in (runs, waits)]
+    assert reasons == ["length", "cancelled"]
 
 
 def test_latencies_come_from_the_tokens(tiny: ModelSource, make_engine: MakeEngine) -> None:

@@ -72,6 +72,18 @@ def test_a_static_cohort_waits_for_its_window() -> None:
     assert len(sim.step().chunks) == 4, "a full cohort starts at once"
 
 
+def test_requests_that_waited_behind_a_cohort_wait_for_no_window() -> None:
+    sim = Simulation("static", max_batch=3)
+    for _ in range(3):
+        sim.submit(2, 9)
+    sim.step()
+    late = sim.submit(2, 1)
+    while sim.queue.occupied:
+        sim.step()
+    assert sim.now_ns > late.request.arrived_ns + WINDOW_NS
+    assert [c.sequence for c in sim.step().chunks] == [late]
+
+
 def test_static_holds_all_blocks_until_the_cohort_ends() -> None:
     sim = Simulation("static", max_batch=2, blocks=20)
     sim.submit(4, 1)

@@ -222,7 +222,7 @@ def test_a_prompt_is_cancelled_while_it_waits_and_while_it_runs(
     session.cancel(ticket)
     assert _done(session, ticket).reason == "cancelled"
     state = "SELECT finish_reason, output_tokens FROM requests WHERE request_id = ?"
-    until(lambda: _rows(session, state, request)[0] == ("cancelled", steps), "its record")
+    until(lambda: _rows(session, state, request) == [("cancelled", steps)], "its record")
     session.resume()
     assert _done(session, session.submit_text("And now?", max_tokens=3)).error is None
 
