@@ -37,6 +37,7 @@ class Frame:
 
 def frame(view: str) -> Frame:
     """Draw the toolbar; the page then draws headline, controls and panels."""
+    st.session_state["phase"] = _phase()
     with st.container(
         key="toolbar", horizontal=True, vertical_alignment="center", gap="small", wrap=False
     ):
@@ -44,6 +45,12 @@ def frame(view: str) -> Frame:
         _engine_controls(run == LIVE)
         _badge(run)
     return Frame(view, run)
+
+
+def _phase() -> str:
+    """Where the engine is; whole pages are drawn again when it changes."""
+    current = state.session()
+    return current.phase if current else "failed" if state.failure() else "starting"
 
 
 def headline(page: Frame, **params: str) -> None:
@@ -99,6 +106,8 @@ def _run_selector() -> str:
 @st.fragment(run_every=REFRESH_S)
 def _engine_controls(is_live: bool) -> None:
     """Scheduler, Pause, Step: every second as the engine has them, in every tab."""
+    if _phase() != st.session_state["phase"]:
+        st.rerun(scope="app")  # badge, runs and prompt box were drawn for another phase
     current = state.session()
     ready, status = (current.ready, current.status) if current else (None, None)
     names = list(ready.schedulers) if ready else ["no-batching", "static", "continuous"]
@@ -134,7 +143,8 @@ def _pause(current: state.Session | None, paused: bool, off: bool) -> None:
 def _badge(run: str) -> None:
     facts = run_facts(run)
     if facts is None:
-        st.html('<div class="ss-badge">the engine is starting</div>')
+        text = "the engine has stopped" if state.failure() else "the engine is starting"
+        st.html(f'<div class="ss-badge">{text}</div>')
         return
     modelled = facts["clock"] == "modelled"
     word = "MODELLED" if modelled else "measured"

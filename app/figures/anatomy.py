@@ -16,7 +16,8 @@ from app.units import count, duration, three
 
 HEIGHT_PX = 150
 ROWS = ("measured", "math", "read")
-_FACET_PX = 310
+_FACET_PX = 300
+_DOMAINS = ((0.0, 0.455), (0.545, 1.0))
 _CHAR_PX = 7.2
 _TICK_STEPS_MS = [m * 10.0**p for p in range(-3, 7) for m in (1, 2, 5)]
 
@@ -91,7 +92,7 @@ def _facet(
     shape[f"xaxis{suffix}"] = axis(
         look,
         **_ticks(top),
-        domain=[0.0, 0.465] if place == 0 else [0.535, 1.0],
+        domain=list(_DOMAINS[place]),
         range=[0, top],
         anchor=f"y{suffix}",
     )
@@ -117,7 +118,7 @@ def _facet(
 def _ticks(top_ms: float) -> dict[str, Any]:
     """Four or five round ticks, each with its unit."""
     step = next(s for s in _TICK_STEPS_MS if top_ms / s <= 5)
-    values = [step * i for i in range(int(top_ms * 0.93 / step) + 1)]
+    values = [step * i for i in range(int(top_ms * 0.9 / step) + 1)]
     return {"tickvals": values, "ticktext": [_tick(v) for v in values]}
 
 

@@ -159,19 +159,51 @@ def _idle(rows: pd.DataFrame, window: Window, look: Theme) -> dict[str, Any]:
 
 def _held(rows: pd.DataFrame, window: Window, look: Theme) -> dict[str, Any]:
     """Outlines where an admitted request got nothing while others' prefill ran."""
-    ordered = rows.sort_values(["row", "first_step"])
-    ahead = ordered.shift(-1)
-    same = (ahead["row"] == ordered["row"]) & (ahead["request_id"] == ordered["request_id"])
-    gap = same & (ahead["first_step"] > ordered["last_step"] + 1)
-    held = ordered[gap].assign(
-        x=(ordered["x"] + ordered["length"])[gap],
-        length=(ahead["x"] - ordered["x"] - ordered["length"])[gap],
-    )
+    pieces = pd.DataFrame(_held_pieces(rows), columns=["row", "x", "length"])
     return {
-        **_bars(held, "held by others' prefill"),
+        **_bars(pieces, "held by others' prefill"),
         "marker": {"color": look.background, "line": {"color": look.decode, "width": 1.5}},
         "hoverinfo": "skip",
     }
+
+
+def _held_pieces(rows: pd.DataFrame) -> list[tuple[int, float, float]]:
+    """(row, x, length) of what others' prefill covers of each gap of a request in its lane."""
+    prompts = rows[rows["phase"] == "prefill"].sort_values("x")
+    out: list[tuple[int, float, float]] = []
+    for gap in _gaps(rows).itertuples():
+        ran = (prompts["last_step"] >= gap.after) & (prompts["first_step"] <= gap.before)
+        others = prompts[ran & (prompts["request_id"] != gap.request_id)]
+        covered = float(str(gap.x))
+        for start, length in others[["x", "length"]].itertuples(index=False):
+            low, high = max(start, covered), min(start + length, float(str(gap.end)))
+            if high > low:
+                out.append((int(str(gap.row)), low, high - low))
+                covered = high
+    return out
+
+
+def _gaps(rows: pd.DataFrame) -> pd.DataFrame:
+    """Steps in which a request had no row between two of its own, and nobody else had its lane.
+
+    Columns: row, request_id, x, end, and the gap's first (after) and last (before) step.
+    """
+    ordered = rows.sort_values(["request_id", "first_step"])
+    ahead = ordered.shift(-1)
+    next_in_lane = rows.sort_values("first_step").groupby("row")["first_step"].shift(-1)
+    gap = (ahead["request_id"] == ordered["request_id"]) & (ahead["row"] == ordered["row"])
+    gap &= ahead["first_step"] == next_in_lane.reindex(ordered.index)
+    gap &= ahead["first_step"] > ordered["last_step"] + 1
+    return pd.DataFrame(
+        {
+            "row": ordered["row"],
+            "request_id": ordered["request_id"],
+            "x": ordered["x"] + ordered["length"],
+            "end": ahead["x"],
+            "after": ordered["last_step"] + 1,
+            "before": ahead["first_step"] - 1,
+        }
+    )[gap]
 
 
 def _finish(
@@ -189,13 +221,21 @@ def _finish(
     shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": 56, "r": 8, "t": 24, "b": 40})
     shape |= _axes(lanes, most, rows, window, look)
     place = {"yref": "paper", "y": 1.0}
-    if not window.steps:
-        data.append(events.lines(look, marks, most, yaxis="y2"))
-        data.append(_through(marks, lanes, look))
-        shape["annotations"] = events.labels(look, marks, window.span_s, **place)
+    marks = _by_step(marks, window) if window.steps else marks
+    data.append(events.lines(look, marks, most, yaxis="y2"))
+    data.append(_through(marks, lanes, look))
+    start, end = window.ends
+    shape["annotations"] = events.labels(look, marks, end - start, end, **place)
     if hold and not window.steps and window.by == "slot":
-        shape.setdefault("annotations", []).append(_hold_note(hold, lanes, window, look))
+        shape["annotations"].append(_hold_note(hold, lanes, window, look))
     return {"data": data, "layout": shape}
+
+
+def _by_step(marks: pd.DataFrame, window: Window) -> pd.DataFrame:
+    """Marks where the step after which they took effect ends; x_s then counts steps."""
+    after = marks["step"].astype("Float64").fillna(-1) + 1
+    placed = marks.assign(x_s=after.astype(float))
+    return placed[placed["x_s"] >= window.first_step]
 
 
 def _through(marks: pd.DataFrame, lanes: int, look: Theme) -> dict[str, Any]:

@@ -62,20 +62,27 @@ def lines(
     }
 
 
-def labels(look: Theme, marks: pd.DataFrame, span_s: float, **place: Any) -> list[dict[str, Any]]:
-    """Annotations for the newest marks, none on top of another; `place` holds yref and y."""
+def labels(
+    look: Theme, marks: pd.DataFrame, span: float, end: float = 0.0, **place: Any
+) -> list[dict[str, Any]]:
+    """Annotations for the newest marks, none on top of another; `place` holds yref and y.
+
+    span: length of the axis, which ends at `end`, both in the unit of x_s.
+    """
     shown: list[dict[str, Any]] = []
     free_until = float("inf")
     seen: set[str] = set()
     for mark in reversed(list(marks.itertuples())):
         x, kind = float(str(mark.x_s)), str(mark.kind)
         text = label(kind, mark.detail)
-        need = span_s * (0.012 + 0.0062 * len(text))
-        if (kind in _CROWDED and kind in seen) or x + need > free_until or len(shown) >= MAX_LABELS:
+        need = span * (0.012 + 0.0062 * len(text))
+        flip = x + need > end
+        right = x if flip else x + need
+        if (kind in _CROWDED and kind in seen) or right > free_until or len(shown) >= MAX_LABELS:
             continue
         seen.add(kind)
-        free_until = x
-        shown.append(_label(look, text, x, x + need > 0, place))
+        free_until = x - need if flip else x
+        shown.append(_label(look, text, x, flip, place))
     return shown
 
 

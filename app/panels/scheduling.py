@@ -28,11 +28,12 @@ def panels(
         return waiting_view()
     end_ns, span = int(newest["end_ns"]), number(params, "span", 20.0, 1.0, 600.0)
     summary = queries.summary(reader, run_id, end_ns, span)
+    marks = live.marks(reader, run_id, end_ns, span)
     held = live.first(queries.longest_hold(reader, run_id, end_ns, span))
     return View(
-        figures={"gantt": _gantt(reader, run_id, end_ns, span, params, held, newest, look)},
+        figures={"gantt": _gantt(reader, run_id, span, params, held, marks, newest, look)},
         html={
-            "headline": _headline(summary, held),
+            "headline": _headline(summary, held, _changes(summary, marks)),
             "numbers": _side(summary),
             "counter": standing.counter(reader, run_id, newest, moment),
         },
@@ -42,17 +43,17 @@ def panels(
 def _gantt(
     reader: Reader,
     run_id: str,
-    end_ns: int,
     span: float,
     params: Params,
     held: dict[str, Any] | None,
+    marks: pd.DataFrame,
     newest: dict[str, Any],
     look: Theme,
 ) -> dict[str, Any]:
     by = "request" if params.get("rows") == "request" else "slot"
+    end_ns = int(newest["end_ns"])
     rows = queries.segments(reader, run_id, end_ns, span, by)
     queue = queries.waiting(reader, run_id, end_ns, span)
-    marks = live.marks(reader, run_id, end_ns, span)
     last = int(newest["step"])
     first = int(queue["step"].min()) if len(queue) else last
     steps = params.get("x") == "steps"
@@ -63,6 +64,7 @@ def _gantt(
     return gantt(rows, queue, marks, held, window, look)
 
 
+_UNLIKE = (("load", "the load"), ("max_batch", "max batch"))
 _LEGEND = (
     ("prefill", "prefill", ""),
     ("decode", "decode", ""),
@@ -71,6 +73,14 @@ _LEGEND = (
     ("decode", "held by others' prefill", "outline"),
     ("idle", "idle", "outline"),
 )
+
+
+_AT_ONCE = "No slot-step is padding: a finished sequence frees its slot at once."
+_UNPADDED = {
+    "continuous": _AT_ONCE,
+    "no-batching": _AT_ONCE,
+    "static": "No slot-step is padding so far: padding begins when a sequence of a batch finishes.",
+}
 
 
 def _side(summary: pd.DataFrame) -> str:
@@ -88,27 +98,37 @@ def _numbers(row: dict[str, Any]) -> str:
     return numbers(str(row["scheduler"]), facts)
 
 
-def _headline(summary: pd.DataFrame, held: dict[str, Any] | None) -> str:
+def _changes(summary: pd.DataFrame, marks: pd.DataFrame) -> str | None:
+    """What changed beside the scheduler while the newest two ran: then they do not compare."""
+    first = summary.head(2)["first_step"].min()
+    kinds = set(marks[marks["step"] >= first]["kind"])
+    names = [name for kind, name in _UNLIKE if kind in kinds]
+    return " and ".join(names) or None
+
+
+def _headline(summary: pd.DataFrame, held: dict[str, Any] | None, changes: str | None) -> str:
     rows = records(summary)
     if not rows:
         return headline("No step in this window.")
     if len(rows) > 1 and rows[1]["tokens_per_s"] > 0:
-        return _compared(rows[0], rows[1])
+        return _compared(rows[0], rows[1], changes)
     now = rows[0]
     rate = f"{now['scheduler']}: {three(now['tokens_per_s'])} tokens/s."
     if held and now["padded_slot_fraction"] > 0:
         waits = f"{int(held['padded_slots'])} slots wait {duration(held['hold_s'])} for"
         what = f"{percent(now['padded_slot_fraction'])} of its slot-steps are padding"
         return headline(rate, f"{what}: {waits} {int(held['decode_seqs'])}.")
-    return headline(rate, "No slot-step is padding: a finished sequence frees its slot at once.")
+    return headline(rate, _UNPADDED.get(str(now["scheduler"]), "No slot-step is padding."))
 
 
-def _compared(now: dict[str, Any], before: dict[str, Any]) -> str:
-    ratio = now["tokens_per_s"] / before["tokens_per_s"]
-    strong = (
+def _compared(now: dict[str, Any], before: dict[str, Any], changes: str | None) -> str:
+    both = (
         f"{before['scheduler']} {three(before['tokens_per_s'])} tokens/s, "
-        f"{now['scheduler']} {three(now['tokens_per_s'])} (×{three(ratio)})."
+        f"{now['scheduler']} {three(now['tokens_per_s'])}"
     )
+    if changes:
+        return headline(f"{both}.", f"No comparison: {changes} changed in this window.")
+    strong = f"{both} (×{three(now['tokens_per_s'] / before['tokens_per_s'])})."
     padded = max((before, now), key=lambda r: float(r["padded_slot_fraction"]))
     if not padded["padded_slot_fraction"]:
         return headline(strong, "Neither pads.")

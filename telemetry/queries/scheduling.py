@@ -119,10 +119,10 @@ held_from AS (
 def summary(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:
     """One row per scheduler of the window, the newest first.
 
-    scheduler, steps, held_s (time it was in charge, idle time included, pauses left out), tokens
-    (emitted), tokens_per_s (over held_s), padded_slot_fraction (padded over batch_slots),
-    worst_ttft_s of requests whose first token came under it (NULL: none did), most_padded: most
-    slots padded in one step.
+    scheduler, steps, first_step, held_s (time it was in charge, idle time included, pauses left
+    out), tokens (emitted), tokens_per_s (over held_s), padded_slot_fraction (padded over
+    batch_slots), worst_ttft_s of requests whose first token came under it (NULL: none did),
+    most_padded: most slots padded in one step.
     """
     sql = f"""
     WITH window_steps AS (
@@ -140,13 +140,13 @@ def summary(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataF
         JOIN window_steps w ON w.step = t.step
         WHERE r.run_id = $run GROUP BY 1
     ), ran AS (
-        SELECT scheduler, count(*) AS steps, max(step) AS last_step,
+        SELECT scheduler, count(*) AS steps, min(step) AS first_step, max(step) AS last_step,
                max(batch_slots) AS batch_slots,
                sum(padded_slots) / sum(batch_slots) AS padded_slot_fraction,
                max(padded_slots) AS most_padded
         FROM window_steps GROUP BY scheduler
     )
-    SELECT scheduler, steps, held_s, batch_slots, coalesce(tokens, 0) AS tokens,
+    SELECT scheduler, steps, first_step, held_s, batch_slots, coalesce(tokens, 0) AS tokens,
            coalesce(tokens, 0) / held_s AS tokens_per_s, padded_slot_fraction, worst_ttft_s,
            most_padded
     FROM ran JOIN held USING (scheduler) LEFT JOIN made USING (scheduler)

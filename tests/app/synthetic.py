@@ -108,8 +108,9 @@ class Simulation:
         self.scheduler = scheduler
 
     def event(self, kind: str, detail: str = "{}") -> None:
+        last = self.step - 1 if self.step else None
         self.rows["events"].append(
-            {"t_ns": self.now_ns, "step": self.step, "kind": kind, "detail": detail}
+            {"t_ns": self.now_ns, "step": last, "kind": kind, "detail": detail}
         )
 
     def _admit(self) -> None:

@@ -85,3 +85,20 @@ def test_a_step_that_beats_the_roof_says_recalibrate(steps: pd.DataFrame) -> Non
     figure = anatomy(fast[fast["phase"] == "decode"], LIGHT)
     assert not bars(figure, "below roof")
     assert any("recalibrate" in a["text"] for a in figure["layout"]["annotations"])
+
+
+@pytest.mark.parametrize("factor", [0.01, 1.0, 2.7, 5.1, 40.0])
+def test_tick_labels_of_the_two_axes_stay_apart(steps: pd.DataFrame, factor: float) -> None:
+    """At 1280 px the figure is 743 px wide; a label is centred on its tick, 7.2 px a character."""
+    times = [name for name in steps.columns if name.endswith("_s") and name != "age_s"]
+    shape = anatomy(steps.assign(**{t: steps[t] * factor for t in times}), LIGHT)["layout"]
+    plot_px = 743 - shape["margin"]["l"] - shape["margin"]["r"]
+
+    def place_px(axis: str, tick: int) -> float:
+        start, end = shape[axis]["domain"]
+        at = shape[axis]["tickvals"][tick] / shape[axis]["range"][1]
+        return float((start + at * (end - start)) * plot_px)
+
+    left, right = shape["xaxis"]["ticktext"][-1], shape["xaxis2"]["ticktext"][0]
+    apart = place_px("xaxis2", 0) - place_px("xaxis", -1)
+    assert apart - 7.2 * (len(left) + len(right)) / 2 > 40

@@ -12,7 +12,8 @@ from app.theme import LIGHT
 from telemetry.queries import live
 from telemetry.queries import scheduling as queries
 from telemetry.reader import Reader
-from tests.app.synthetic import RUN_ID
+from telemetry.store import Store
+from tests.app.synthetic import RUN_ID, Simulation
 
 SPAN_S = 12.0
 
@@ -118,25 +119,141 @@ def test_padding_and_rates_are_the_stores(reader: Reader, end_ns: int) -> None:
     assert summary.loc["continuous", "worst_ttft_s"] == worst
 
 
-def test_an_outline_where_a_request_was_held(reader: Reader, end_ns: int) -> None:
-    lanes = pd.DataFrame(
-        {
-            "lane": [0, 0],
-            "request_id": [1, 1],
-            "phase": ["decode", "decode"],
-            "first_step": [0, 5],
-            "last_step": [2, 9],
-            "start_s": [-3.0, -1.0],
-            "end_s": [-2.5, 0.0],
-            "tokens": [3, 5],
-        }
-    )
-    empty = live.marks(reader, RUN_ID, 0, 1.0)
+def held(reader: Reader, *segments: tuple[int, int, str, int, int], **window: Any) -> Any:
+    """Outlines over segments (lane, request, phase, first step, last step) of 0.1 s steps."""
+    names = ["lane", "request_id", "phase", "first_step", "last_step"]
+    lanes = pd.DataFrame(segments, columns=names)
+    lanes = lanes.assign(start_s=lanes["first_step"] / 10 - 5, end_s=lanes["last_step"] / 10 - 4.9)
+    lanes["tokens"] = 1
     queue = pd.DataFrame({"step": [0], "x_s": [-3.0], "n_waiting": [0]})
-    figure = gantt(lanes, queue, empty, None, Window(5.0, 1), LIGHT)
-    held = trace(figure, "held by others' prefill")
-    assert held["base"] == [-2.5]
-    assert held["x"] == [1.5]
+    none = live.marks(reader, "no such run", 0, 1.0)
+    figure = gantt(lanes, queue, none, None, Window(5.0, 3, **window), LIGHT)
+    return trace(figure, "held by others' prefill")
+
+
+def test_an_outline_where_others_prefill_held_a_request(reader: Reader) -> None:
+    """Lane 0 gets nothing in steps 3 to 8; others prefill in 4, 5 and 7, one beside another."""
+    lane = [(0, 1, "decode", 0, 2), (0, 1, "decode", 9, 12)]
+    prompts = [(1, 2, "prefill", 4, 5), (2, 3, "prefill", 5, 5), (1, 2, "prefill", 7, 7)]
+    outline = held(reader, *lane, *prompts)
+    assert outline["base"] == pytest.approx([-4.6, -4.3])
+    assert outline["x"] == pytest.approx([0.2, 0.1])
+    assert outline["y"] == [1, 1]
+    assert held(reader, *lane, *prompts, steps=True)["base"] == [4, 7]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        [(1, 2, "decode", 3, 8)],
+        [(1, 2, "prefill", 0, 2), (1, 2, "prefill", 9, 10)],
+        [(1, 1, "prefill", 4, 6)],
+        [(0, 2, "prefill", 4, 6)],
+    ],
+    ids=["nothing ran", "decode ran", "before and after", "its own, in another slot", "lane taken"],
+)
+def test_no_outline_without_others_prefill(reader: Reader, more: list[Any]) -> None:
+    lane = [(0, 1, "decode", 0, 2), (0, 1, "decode", 9, 12)]
+    assert held(reader, *lane, *more)["x"] == []
+
+
+def stop_and_go(store: Store, rest_s: float) -> tuple[Reader, Simulation]:
+    """One request: five steps, a rest, and its others."""
+    simulation = Simulation(slots=1)
+    simulation.arrive(1)
+    for _ in range(5):
+        simulation.advance()
+    simulation.now_ns += int(rest_s * 1e9)
+    while simulation.advance():
+        pass
+    simulation.write(store)
+    return store.reader(), simulation
+
+
+def test_segments_end_where_nothing_ran(store: Store) -> None:
+    reader, simulation = stop_and_go(store, 3.0)
+    rows = queries.segments(reader, RUN_ID, simulation.now_ns, 20.0)
+    decode = rows[rows["phase"] == "decode"]
+    assert list(decode["first_step"]) == [1, 5]
+    assert decode["start_s"].iloc[1] - decode["end_s"].iloc[0] == pytest.approx(3.0)
+    assert (decode["end_s"] - decode["start_s"]).max() < 3.0
+
+
+def test_a_breath_between_steps_does_not_part_them(store: Store) -> None:
+    reader, simulation = stop_and_go(store, 0.0005)
+    rows = queries.segments(reader, RUN_ID, simulation.now_ns, 20.0)
+    assert len(rows[rows["phase"] == "decode"]) == 1
+
+
+def test_rates_are_over_the_time_a_scheduler_was_in_charge(store: Store) -> None:
+    """Idle time counts for who was in charge, on each side of a switch; a pause does not."""
+    simulation = Simulation(slots=1)
+    simulation.arrive(1)
+    while simulation.advance():
+        pass
+    made, busy_ns = len(simulation.rows["tokens"]), simulation.now_ns - 5_000_000_000
+    simulation.now_ns += 2_000_000_000
+    simulation.switch("static")
+    simulation.now_ns += 1_000_000_000
+    simulation.event("pause")
+    simulation.now_ns += 7_000_000_000
+    simulation.event("resume")
+    resumed_ns = simulation.now_ns
+    simulation.arrive(1)
+    while simulation.advance():
+        pass
+    static_s = 1.0 + (simulation.now_ns - resumed_ns) / 1e9
+    simulation.write(store)
+    rows = queries.summary(store.reader(), RUN_ID, simulation.now_ns, 60.0).set_index("scheduler")
+    assert rows.loc["continuous", "held_s"] == pytest.approx(2.0 + busy_ns / 1e9)
+    assert rows.loc["static", "held_s"] == pytest.approx(static_s)
+    rate = made / (2.0 + busy_ns / 1e9)
+    assert rows.loc["continuous", "tokens_per_s"] == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("steps", [False, True])
+def test_events_after_the_newest_step_are_drawn_at_once(store: Store, steps: bool) -> None:
+    """A pause while paused, as the newest step's end; both axes, and the switch before it."""
+    simulation = Simulation(slots=2)
+    simulation.arrive(2)
+    for _ in range(6):
+        simulation.advance()
+    simulation.switch("static")
+    switched_ns = simulation.now_ns
+    for _ in range(6):
+        simulation.advance()
+    end_ns = simulation.now_ns
+    simulation.now_ns += 4_000_000_000
+    simulation.event("pause")
+    simulation.write(store)
+    reader = store.reader()
+    marks = live.marks(reader, RUN_ID, end_ns, SPAN_S)
+    rows = queries.segments(reader, RUN_ID, end_ns, SPAN_S)
+    queue = queries.waiting(reader, RUN_ID, end_ns, SPAN_S)
+    shape = Window(SPAN_S, 2, steps=steps, first_step=0, last_step=11)
+    figure = gantt(rows, queue, marks, None, shape, LIGHT)
+    at = [6, 12] if steps else [pytest.approx((switched_ns - end_ns) / 1e9, abs=1e-3), 0]
+    for line in (t for t in figure["data"] if t["name"] == "marks"):
+        assert line["x"][::3] == at
+    texts = {a["text"]: a["x"] for a in figure["layout"]["annotations"]}
+    assert texts["pause"] == at[1]
+    if steps:
+        assert texts["→ static"] == at[0]
+
+
+def test_marks_of_single_steps_are_one_pause(store: Store) -> None:
+    simulation = Simulation()
+    simulation.arrive(1)
+    simulation.advance()
+    simulation.event("pause", '{"single_step": false}')
+    for _ in range(3):
+        simulation.event("resume", '{"single_step": true}')
+        simulation.advance()
+        simulation.event("pause", '{"single_step": true}')
+    simulation.write(store)
+    marks = live.marks(store.reader(), RUN_ID, simulation.now_ns, SPAN_S)
+    assert list(marks["kind"]) == ["pause"]
 
 
 def test_too_many_segments_become_a_heatmap(reader: Reader, end_ns: int) -> None:

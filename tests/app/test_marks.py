@@ -49,3 +49,13 @@ def test_labels_do_not_cover_each_other() -> None:
 def test_a_crowded_kind_is_named_once() -> None:
     shown = labels(LIGHT, crowd("peak_beaten", 10, 3.0), 30.0, yref="paper", y=1)
     assert len(shown) == 1
+
+
+def test_a_label_left_of_its_mark_keeps_others_away() -> None:
+    """Near the end of the axis labels stand left of their marks."""
+    rows = [(-8.0, 1, "load", "{}"), (-1.5, 2, "pause", "{}"), (0.0, 3, "resume", "{}")]
+    marks = pd.DataFrame(rows, columns=["x_s", "step", "kind", "detail"])
+    shown = labels(LIGHT, marks, 30.0, yref="paper", y=1)
+    assert [(a["text"], a["xanchor"]) for a in shown] == [("resume", "right"), ("load off", "left")]
+    steps = labels(LIGHT, marks.assign(x_s=[2.0, 18.0, 40.0]), 40.0, 40.0, yref="paper", y=1)
+    assert [(a["x"], a["xanchor"]) for a in steps] == [(40, "right"), (18, "left"), (2, "left")]

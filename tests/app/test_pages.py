@@ -46,6 +46,21 @@ def test_pages_run_in_every_phase(page: str, fake: FakeSession) -> None:
     assert not opened(page).exception
 
 
+def badge(at: AppTest) -> str:
+    return next(e.body for e in at.get("html") if 'class="ss-badge' in e.body)
+
+
+def test_the_badge_says_starting_only_while_it_starts(fake: FakeSession) -> None:
+    fake.run_id = None
+    assert "the engine is starting" in badge(opened())
+    fake.failure = "no such model file"
+    assert "the engine has stopped" in badge(opened())
+    state.hold(None, "no such model file")
+    assert "the engine has stopped" in badge(opened())
+    state.hold(None)
+    assert "the engine is starting" in badge(opened())
+
+
 def test_widgets_show_the_engines_state(fake: FakeSession) -> None:
     fake.status = Status("static", 24, True, Load("skew", 12))
     at = opened()

@@ -92,6 +92,56 @@ def test_scheduling_headline_compares_the_two(reader: Reader) -> None:
     assert view.html["numbers"].count("<h4>") == 2
 
 
+def finished_at_once(store: Store, scheduler: str, more: str | None = None) -> str:
+    """The headline after two requests of equal length, under a scheduler, then another."""
+    simulation = Simulation(slots=2, scheduler=scheduler)
+    for then in (None, "continuous") if more else (None,):
+        if then:
+            simulation.switch(then)
+            simulation.event(str(more))
+        simulation.arrive(2)
+        for _ in range(8):
+            simulation.advance()
+    simulation.write(store)
+    return scheduling.panels(store.reader(), RUN_ID, {}, LIGHT).html["headline"]
+
+
+def test_static_never_claims_to_free_a_slot_at_once(store: Store) -> None:
+    text = finished_at_once(store, "static")
+    assert "No slot-step is padding" in text
+    assert "at once" not in text
+
+
+@pytest.mark.parametrize("scheduler", ["continuous", "no-batching"])
+def test_the_others_free_a_slot_at_once(store: Store, scheduler: str) -> None:
+    assert "frees its slot at once" in finished_at_once(store, scheduler)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("load", "the load"), ("max_batch", "max batch")])
+def test_unlike_conditions_are_not_compared(store: Store, kind: str, name: str) -> None:
+    text = finished_at_once(store, "static", kind)
+    assert "static" in text
+    assert "continuous" in text
+    assert "×" not in text
+    assert f"{name} changed" in text
+
+
+def test_the_load_that_was_there_before_them_does_not_forbid_it(store: Store) -> None:
+    simulation = Simulation(slots=2, scheduler="static")
+    simulation.event("load")
+    for scheduler in ("static", "continuous"):
+        simulation.switch(scheduler)
+        simulation.arrive(2)
+        for _ in range(8):
+            simulation.advance()
+    simulation.write(store)
+    assert "×" in scheduling.panels(store.reader(), RUN_ID, {}, LIGHT).html["headline"]
+
+
+def test_a_pause_does_not_forbid_to_compare(store: Store) -> None:
+    assert "×" in finished_at_once(store, "static", "pause")
+
+
 def test_roofline_scale_comes_from_the_address(reader: Reader) -> None:
     figure = roofline.panels(reader, RUN_ID, {"scale": "normalised"}, LIGHT).figures["roofline"]
     assert figure["layout"]["xaxis"]["title"]["text"] == "intensity / ridge"
