@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -102,18 +103,16 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("serve")
+@contextlib.contextmanager
+def started(folder: Path) -> Iterator[Server]:
+    """A server that may still be loading its model."""
     port, db, log = free_port(), folder / "demo.duckdb", folder / "server.log"
     command = [str(Path(sys.executable).with_name("stepscope")), "demo", "--port", str(port)]
     command += ["--db", str(db), "--workload", "steady", "--concurrency", "4", "--max-batch", "8"]
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, text=True, cwd=folder)
-    made = Server(process, port, db, log)
     try:
-        made.wait_ready()
-        yield made
+        yield Server(process, port, db, log)
     finally:
         if process.poll() is None:
             process.terminate()
@@ -121,6 +120,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with started(tmp_path_factory.mktemp("serve")) as made:
+        made.wait_ready()
+        yield made
 
 
 @pytest.fixture
