@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as FastTokenizer
 
 from engine.errors import UserError
+from engine.json_file import read_object
 
 _CONTROL = 3  # llama.cpp's token type of special tokens
 # Pre-tokenizers of byte-level BPE by llama.cpp's name; the regex of Llama 3 is in its own config.
@@ -112,15 +112,7 @@ def tokenizer_from_folder(path: Path, config: dict[str, Any]) -> Tokenizer:
 
 
 def _optional_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); fetch it again") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is not a JSON object; fetch it again")
-    return content
+    return read_object(path) if path.is_file() else {}
 
 
 def _token_text(value: Any) -> str:

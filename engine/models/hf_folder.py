@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.errors import UserError
+from engine.json_file import read_object
 from engine.models.config import config_from_hf
 from engine.models.weights import ModelSource
 from engine.tokenizer import tokenizer_from_folder
@@ -18,24 +18,15 @@ from engine.tokenizer import tokenizer_from_folder
 
 def open_folder(path: Path) -> ModelSource:
     """Raises UserError naming the file that is missing or damaged."""
-    raw = _json(path / "config.json")
+    file = path / "config.json"
+    if not file.is_file():
+        raise UserError(
+            f"{file} is missing; a model folder needs config.json, tokenizer.json and safetensors"
+        )
+    raw = read_object(file)
     config = config_from_hf(path.name, raw)
     tokenizer = tokenizer_from_folder(path, raw)
     return ModelSource(config, tokenizer, _getter(path), str(path))
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise UserError(
-            f"{path} is missing; a model folder needs config.json, tokenizer.json and safetensors"
-        )
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); fetch it again") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is not a JSON object; fetch it again")
-    return content
 
 
 def _getter(path: Path) -> Callable[[str], Tensor]:
