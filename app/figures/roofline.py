@@ -14,6 +14,8 @@ from app.units import si, three
 from engine.physics.roofline import intensity_asymptote
 
 HEIGHT_PX = 500
+# Right of this share of the axis the live point's label stands left of it: it would be cut off.
+_LABEL_FLIPS = 0.75
 
 
 def roofline(
@@ -33,7 +35,7 @@ def roofline(
         data += _roofs(peaks, ends, look, scale)
         notes += _roof_notes(peaks, ends, look, scale)
         data += _above(cloud, peaks, look, scale, notes)
-        data += _drop(trail, peaks, look, scale, notes)
+        data += _drop(trail, peaks, ends, look, scale, notes)
     if decode:
         data += _kv_cap(decode, ends, look, scale, notes)
         data.append({"type": "scatter", "x": [None], "y": [None], "xaxis": "x2", "name": "batch"})
@@ -90,6 +92,7 @@ def _roof_notes(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dic
         **at(ends.right, peaks.flops, scale),
         xanchor="right",
         yanchor="bottom",
+        yshift=3,
         bgcolor=look.background,
     )
     x = math.sqrt(ends.left * peaks.ridge)
@@ -130,7 +133,12 @@ def _above(
 
 
 def _drop(
-    trail: pd.DataFrame, peaks: Peaks, look: Theme, scale: Scale, notes: list[dict[str, Any]]
+    trail: pd.DataFrame,
+    peaks: Peaks,
+    ends: Ends,
+    look: Theme,
+    scale: Scale,
+    notes: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
     """A line from the live point to the roof over it, with the share reached."""
     if trail.empty:
@@ -141,8 +149,10 @@ def _drop(
     roof = peaks.roof(x)
     place = at(x, math.sqrt(y * roof), scale)
     share = f"<b>{three(100 * y / roof)}% of roof</b>"
-    side = {"xanchor": "left", "xshift": 12, "yshift": -16, "bgcolor": rgba(look.background, 0.8)}
-    notes.append(note(look, share, 18, **place, **side))
+    right = math.log(x / ends.left) > _LABEL_FLIPS * math.log(ends.right / ends.left)
+    side = {"xanchor": "right", "xshift": -12} if right else {"xanchor": "left", "xshift": 12}
+    back = {"yshift": -16, "bgcolor": rgba(look.background, 0.8)}
+    notes.append(note(look, share, 18, **place, **side, **back))
     return [
         {
             "type": "scatter",

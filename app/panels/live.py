@@ -149,9 +149,12 @@ def _tiles(
     )
 
 
+_LIMITS = {"tokens": "token budget", "blocks": "KV blocks"}
+
+
 def _limit(newest: dict[str, Any]) -> str:
     bound = str(newest["limit_bound"])
-    return "nothing held back" if bound == "none" else f"limited by {bound}"
+    return "nothing held back" if bound == "none" else f"limited by: {_LIMITS.get(bound, bound)}"
 
 
 def _series(values: pd.Series[Any]) -> list[float | None]:

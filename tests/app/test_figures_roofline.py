@@ -80,6 +80,18 @@ def test_the_drop_line_ends_on_the_roof(reader: Reader, decode: Decode) -> None:
     assert float(text.removeprefix("<b>").split("%")[0]) == pytest.approx(share, rel=0.01)
 
 
+@pytest.mark.parametrize(("intensity", "side"), [(0.6, "left"), (5.0, "left"), (200.0, "right")])
+def test_the_share_of_the_roof_is_never_cut_off(
+    reader: Reader, decode: Decode, intensity: float, side: str
+) -> None:
+    trail = queries.trail(reader, RUN_ID)
+    trail.loc[trail.index[-1], "intensity"] = intensity
+    figure = roofline(queries.cloud(reader, RUN_ID, 60.0), trail, PEAKS, decode, LIGHT)
+    text = next(a for a in figure["layout"]["annotations"] if "of roof" in a["text"])
+    assert text["xanchor"] == side
+    assert text["xshift"] * (1 if side == "left" else -1) > 0
+
+
 def test_normalised_puts_ridge_and_peak_at_one(reader: Reader, decode: Decode) -> None:
     figure = draw(reader, decode, normalised=True)
     flat = trace(figure, "compute roof")

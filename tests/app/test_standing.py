@@ -95,7 +95,7 @@ def test_paused_tells_who_got_what_and_the_limit(store: Store) -> None:
     reader = stopped_midway(store)
     html = live.panels(reader, RUN_ID, {}, LIGHT, PAUSED).html["answer"]
     prompts = reader.rows("SELECT prompt_tokens FROM requests ORDER BY request_id")
-    assert "limited by sequences" in html.replace(": ", " ")
+    assert "limited by: sequences" in html
     assert ">r-0 +1<" in html
     assert f">r-1 prefill {prompts[1][0]}<" in html
     assert f">r-2 prefill {prompts[2][0]}<" in html
