@@ -70,20 +70,29 @@ def labels(
     span: length of the axis, which ends at `end`, both in the unit of x_s.
     """
     shown: list[dict[str, Any]] = []
-    free_until = float("inf")
-    seen: set[str] = set()
-    for mark in reversed(list(marks.itertuples())):
-        x, kind = float(str(mark.x_s)), str(mark.kind)
-        text = label(kind, mark.detail)
+    taken: list[tuple[float, float]] = []
+    for x, text in _by_weight(marks):
         need = span * (0.012 + 0.0062 * len(text))
         flip = x + need > end
-        right = x if flip else x + need
-        if (kind in _CROWDED and kind in seen) or right > free_until or len(shown) >= MAX_LABELS:
-            continue
-        seen.add(kind)
-        free_until = x - need if flip else x
-        shown.append(_label(look, text, x, flip, place))
+        low, high = (x - need, x) if flip else (x, x + need)
+        if len(shown) < MAX_LABELS and all(high <= a or low >= b for a, b in taken):
+            taken.append((low, high))
+            shown.append(_label(look, text, x, flip, place))
     return shown
+
+
+def _by_weight(marks: pd.DataFrame) -> list[tuple[float, str]]:
+    """(x, label) of what somebody did, newest first; then of the newest of each crowded kind."""
+    acts: list[tuple[float, str]] = []
+    crowded: dict[str, tuple[float, str]] = {}
+    for mark in reversed(list(marks.itertuples())):
+        kind = str(mark.kind)
+        named = (float(str(mark.x_s)), label(kind, mark.detail))
+        if kind in _CROWDED:
+            crowded.setdefault(kind, named)
+        else:
+            acts.append(named)
+    return acts + list(crowded.values())
 
 
 def _label(look: Theme, text: str, x: float, flip: bool, place: dict[str, Any]) -> dict[str, Any]:

@@ -105,4 +105,4 @@ def _next(peaks: Peaks, decode: Decode | None) -> str:
     cross = crossover_batch_with_kv(decode.model, decode.context, peaks.flops, peaks.bandwidth)
     if cross.batch is None:
         return f"No batch reaches the ridge: {cross.reason}."
-    return f"Decode turns compute-bound at batch {three(cross.batch)}."
+    return f"Decode crosses it at batch {three(cross.batch)}."

@@ -36,7 +36,7 @@ def sentence(newest: dict[str, Any], still_s: float | None, moment: Moment) -> s
 def counter(reader: Reader, run_id: str, newest: dict[str, Any], moment: Moment) -> str:
     """The step counter of pages whose headline is about a window or a step, not about now."""
     still_s = idle_s(reader, run_id, int(newest["end_ns"]), moment)
-    now = "paused" if moment.paused else f"idle for {_ago(still_s)}" if still_s else ""
+    now = "paused" if moment.paused else f"idle {_ago(still_s)}" if still_s else ""
     step = f"step {count(newest['step'])}"
     return f"{step} · {now}" if now else step
 

@@ -59,3 +59,11 @@ def test_a_label_left_of_its_mark_keeps_others_away() -> None:
     assert [(a["text"], a["xanchor"]) for a in shown] == [("resume", "right"), ("load off", "left")]
     steps = labels(LIGHT, marks.assign(x_s=[2.0, 18.0, 40.0]), 40.0, 40.0, yref="paper", y=1)
     assert [(a["x"], a["xanchor"]) for a in steps] == [(40, "right"), (18, "left"), (2, "left")]
+
+
+def test_what_somebody_did_is_named_before_what_happened() -> None:
+    rows = [(-2.0, 1, "scheduler_switch", '{"to": "static"}'), (-0.5, 2, "peak_beaten", "{}")]
+    marks = pd.DataFrame(rows, columns=["x_s", "step", "kind", "detail"])
+    assert [a["text"] for a in labels(LIGHT, marks, 30.0, yref="paper", y=1)] == ["→ static"]
+    apart = marks.assign(x_s=[-20.0, -0.5])
+    assert len(labels(LIGHT, apart, 30.0, yref="paper", y=1)) == 2

@@ -110,7 +110,7 @@ def test_the_counter_of_the_other_pages_says_it(panels: Panels, store: Store) ->
     late = Moment(True, False, int(newest["end_ns"]) + 9_000_000_000)
     step = f"step {newest['step']}"
     assert panels(reader, RUN_ID, {}, LIGHT, PAUSED).html["counter"] == f"{step} · paused"
-    assert panels(reader, RUN_ID, {}, LIGHT, late).html["counter"] == f"{step} · idle for 9 s"
+    assert panels(reader, RUN_ID, {}, LIGHT, late).html["counter"] == f"{step} · idle 9 s"
     assert panels(reader, RUN_ID, {}, LIGHT).html["counter"] == step
 
 
