@@ -12,6 +12,9 @@ from telemetry.clock import now_ns
 
 # A change that the engine has not confirmed by then was refused: show what is real again.
 PATIENCE_S = 2.5
+# A browser's timed rerun may still carry the value that a widget had before it followed: that is
+# an echo and nobody's choice. Sent on, it would undo what another tab has just changed.
+ECHO_S = 2.0
 
 
 def follow(key: str, actual: Any) -> None:
@@ -23,14 +26,16 @@ def follow(key: str, actual: Any) -> None:
     if sent is not None and sent[0] != actual and now_ns() < sent[1]:
         return
     st.session_state.pop(f"{key}:sent", None)
-    if st.session_state.get(key) != actual:
+    before = st.session_state.get(key)
+    if before != actual:
+        st.session_state[f"{key}:left"] = (before, now_ns() + int(ECHO_S * 1e9))
         st.session_state[key] = actual
 
 
 def changed(key: str, send: Callable[[state.Session, Any], None]) -> None:
     """on_change of a followed widget: send its new value to the engine."""
     current, value = state.session(), st.session_state[key]
-    if current is None or value is None:
+    if current is None or value is None or _is_echo(key, value):
         return
     st.session_state[f"{key}:sent"] = (value, now_ns() + int(PATIENCE_S * 1e9))
     try:
@@ -38,3 +43,9 @@ def changed(key: str, send: Callable[[state.Session, Any], None]) -> None:
     except Exception as error:  # one line for the person; the widget goes back by itself
         st.session_state.pop(f"{key}:sent", None)
         st.toast(str(error), icon=":material/error:")
+
+
+def _is_echo(key: str, value: Any) -> bool:
+    """Whether this is the value that the widget left when it followed the engine just now."""
+    left = st.session_state.get(f"{key}:left")
+    return left is not None and left[0] == value and now_ns() < left[1]

@@ -81,6 +81,25 @@ def test_another_tabs_change_shows_on_the_next_run(fake: FakeSession) -> None:
     assert at.selectbox(key="arrivals").value == "no load"
 
 
+def test_an_echo_of_the_old_value_does_not_undo_another_tabs_change(
+    fake: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timed rerun that was under way carries what the widget showed before it followed."""
+    at = opened()
+    fake.status = Status("continuous", 24, False, None)
+    at.run()
+    at.selectbox(key="max_batch").select(10).run()
+    assert fake.asked == []
+    assert at.selectbox(key="max_batch").value == 24
+    at.selectbox(key="max_batch").select(32).run()
+    assert fake.asked == [("configure", None, 32)]
+    monkeypatch.setattr("app.follow.ECHO_S", 0.0)
+    fake.status = Status("continuous", 16, False, None)
+    at.run()
+    at.selectbox(key="max_batch").select(32).run()
+    assert fake.asked[1:] == [("configure", None, 32)]
+
+
 def test_a_choice_reaches_the_engine(fake: FakeSession) -> None:
     at = opened()
     at.selectbox(key="max_batch").select(32).run()
