@@ -139,7 +139,8 @@ def _bar(piece: Segment, look: Theme, top: float) -> dict[str, Any]:
     colour = look.fill(piece.role)
     text = f"{piece.part} {duration(piece.length_ms / 1e3)}"
     room = piece.length_ms / top * _FACET_PX
-    fits = not piece.below_roof and len(text) * _CHAR_PX < room
+    whole_row = piece.part == piece.row  # its length stands beside it already
+    fits = not piece.below_roof and not whole_row and len(text) * _CHAR_PX < room
     marker: dict[str, Any] = {"color": colour, "line": {"width": 0}}
     if piece.below_roof:
         marker["pattern"] = hatched(colour, look.background)
