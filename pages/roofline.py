@@ -8,18 +8,20 @@ from app.frame import frame, headline, legend
 from app.live.component import figure, html, live
 
 page = frame("roofline")
-scale = st.session_state.get("scale") or "absolute"
-headline(page, scale=scale)
+spot = st.container()
 with controls_row():
     load_controls(page.is_live)
-    st.segmented_control(
-        "Scale",
-        ["absolute", "normalised"],
-        key="scale",
-        default="absolute",
-        required=True,
-        label_visibility="collapsed",
-        bind="query-params",
+    # The widget itself says what is chosen: on the first run an address knows before the state.
+    scale = str(
+        st.segmented_control(
+            "Scale",
+            ["absolute", "normalised"],
+            key="scale",
+            default="absolute",
+            required=True,
+            label_visibility="collapsed",
+            bind="query-params",
+        )
     )
     legend(
         [
@@ -30,6 +32,8 @@ with controls_row():
             ("cached", "KV cap", "dash"),
         ]
     )
+with spot:
+    headline(page, scale=scale)
 places = [
     html("blank", area="1 / 1 / 2 / 3"),
     figure("roofline", roofline.HEIGHT_PX, "2 / 1 / 4 / 2"),

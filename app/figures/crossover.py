@@ -162,7 +162,7 @@ def _regions(decode: Decode, peaks: Peaks, look: Theme, last: float) -> list[dic
         note(look, "▸ each one costs", 14, **place, x=edge, xanchor="left", xshift=6, **back),
         note(
             look,
-            f"<b>{three(cross.batch)}</b>",
+            f"B* with KV <b>{three(cross.batch)}</b>",
             14,
             **{**place, "y": 0.02, "yanchor": "bottom"},
             x=edge,

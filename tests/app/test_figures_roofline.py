@@ -180,8 +180,10 @@ def test_curves_cross_where_the_physics_says(reader: Reader, decode: Decode) -> 
     xs, memory = trace(figure, "weights + KV")["x"], trace(figure, "weights + KV")["y"]
     compute = trace(figure, "math")["y"]
     cross = next(x for x, m, c in zip(xs, memory, compute, strict=True) if c > m)
-    label = next(a["text"] for a in figure["layout"]["annotations"] if a["text"].startswith("<b>1"))
-    assert float(label.strip("<b>/")) == pytest.approx(cross, rel=2**0.25 - 1)
+    label = next(a["text"] for a in figure["layout"]["annotations"] if a["text"].startswith("B* "))
+    assert float(label.removeprefix("B* with KV <b>").removesuffix("</b>")) == pytest.approx(
+        cross, rel=2**0.25 - 1
+    )
 
 
 def test_no_crossover_says_why(decode: Decode) -> None:

@@ -201,6 +201,16 @@ def test_a_lost_stream_comes_back(page: Page, server: Server) -> None:
     page.wait_for_function(f"window.__stepscope.updates > {seen + 2}")
 
 
+def test_a_link_to_the_normalised_roofline_opens_it(page: Page, server: Server) -> None:
+    """Button, chart and headline follow the address at once, not from the next click on."""
+    open_page(page, server, "roofline?scale=normalised")
+    page.wait_for_function(
+        "document.querySelector('#ss-roofline').layout?.xaxis.title.text.includes('ridge')"
+    )
+    streams = page.evaluate("[...window.__stepscope.streams.keys()]")
+    assert all("scale=normalised" in url for url in streams if "/roofline" in url)
+
+
 def test_nothing_was_lost_when_it_ends(page: Page, server: Server) -> None:
     """Last: empties the engine, ends the server, and reads what it recorded."""
     open_page(page, server)
