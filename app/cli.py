@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from app.errors import EngineFailedError
+from app.options import Concurrency, Json, Rate, Threads, Workload, with_engine
 from engine.config import EngineConfig
 from engine.errors import UserError
 from engine.messages import Load
-from engine.models.names import DEFAULT_MODEL
 from telemetry.database import StoreError
 
 app = typer.Typer(
@@ -25,30 +26,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Model = Annotated[
-    str, typer.Option(help=f"{DEFAULT_MODEL}, a GGUF file, or a Hugging Face folder.")
-]
-Dtype = Annotated[str, typer.Option(help="fp32, bf16, or auto: the faster one by calibration.")]
-KVDtype = Annotated[str, typer.Option(help="fp32, bf16, or auto: as --dtype.")]
-Scheduler = Annotated[str, typer.Option(help="no-batching, static or continuous.")]
-MaxBatch = Annotated[int, typer.Option(help="Slots: sequences that run at once.")]
-Threads = Annotated[int | None, typer.Option(help="Threads of the engine.")]
-Concurrency = Annotated[int | None, typer.Option(help="Closed loop: streams kept busy.")]
-Rate = Annotated[float | None, typer.Option(help="Open loop: requests per second (Poisson).")]
-
 
 @app.command(epilog="Example: stepscope demo --port 8600 --scheduler static")
+@with_engine
 def demo(
-    model: Model = DEFAULT_MODEL,
-    dtype: Dtype = "auto",
-    kv_dtype: KVDtype = "auto",
-    scheduler: Scheduler = "continuous",
-    max_batch: MaxBatch = 16,
-    workload: Annotated[str, typer.Option(help="Load that runs from the start.")] = "steady",
+    engine: EngineConfig,
+    workload: Workload = "steady",
     concurrency: Concurrency = None,
     rate: Rate = None,
-    threads: Threads = None,
     port: Annotated[int, typer.Option(help="Port of the dashboard.")] = 8501,
     db: Annotated[
         Path | None, typer.Option(help="Recording; default: one file in your data folder.")
@@ -60,16 +45,7 @@ def demo(
     """Dashboard, engine and a live workload, in the browser."""
     from app.demo import Demo, run_demo
 
-    engine = EngineConfig(
-        model=model,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        scheduler=scheduler,
-        max_batch=max_batch,
-        threads=threads,
-        recalibrate=recalibrate,
-        live=True,
-    )
+    engine = replace(engine, recalibrate=recalibrate, live=True)
     streams = 4 if concurrency is None and rate is None else concurrency
     run_demo(Demo(engine, Load(workload, streams, rate), db, port))
 
@@ -77,35 +53,20 @@ def demo(
 @app.command(
     epilog="Example: stepscope run --scheduler static --workload skew --max-batch 10 --db a.duckdb"
 )
+@with_engine
 def run(
     db: Annotated[Path, typer.Option(help="DuckDB file; the run is added to it.")],
-    scheduler: Scheduler = "continuous",
-    workload: Annotated[
-        str,
-        typer.Option(help="skew, steady, longprompt, azure-conv, azure-code, a CSV or a JSONL."),
-    ] = "skew",
-    model: Model = DEFAULT_MODEL,
-    dtype: Dtype = "auto",
-    kv_dtype: KVDtype = "auto",
-    max_batch: MaxBatch = 16,
+    engine: EngineConfig,
+    workload: Workload = "skew",
     requests: Annotated[int | None, typer.Option(help="How many requests to run.")] = None,
     concurrency: Concurrency = None,
     rate: Rate = None,
     seed: Annotated[int, typer.Option(help="Seed of prompts, lengths and arrivals.")] = 0,
-    threads: Threads = None,
     as_json: Json = False,
 ) -> None:
     """Run a workload headless and record every step."""
     from app.headless import print_summary, run_headless
 
-    engine = EngineConfig(
-        model=model,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        scheduler=scheduler,
-        max_batch=max_batch,
-        threads=threads,
-    )
     summary = run_headless(engine, Load(workload, concurrency, rate, requests, seed), db)
     if as_json:
         print(json.dumps(summary))

@@ -127,8 +127,16 @@ class Session:
         if answer.request_id is not None:
             self._send(m.Cancel(answer.request_id))
 
-    def configure(self, scheduler: str | None = None, max_batch: int | None = None) -> None:
-        self._send(m.Configure(scheduler, max_batch))
+    def configure(
+        self,
+        scheduler: str | None = None,
+        max_batch: int | None = None,
+        chunk_tokens: int | None = None,
+        prefix_cache: bool | None = None,
+        kv_blocks: int | None = None,
+    ) -> None:
+        """Change what is not None: all of it between two steps, or nothing (see rejections)."""
+        self._send(m.Configure(scheduler, max_batch, chunk_tokens, prefix_cache, kv_blocks))
 
     def load(
         self,

@@ -36,6 +36,7 @@ class BuiltEngine:
     source: ModelSource
     spec: ModelSpec
     run: RunRecord
+    config: EngineConfig  # with what 'auto' turned out to be
 
 
 def build_engine(
@@ -71,7 +72,8 @@ def build_engine(
         scheduler=config.scheduler,
         max_batch=config.max_batch,
     )
-    return BuiltEngine(engine, source, spec, _run_record(config, calibration, spec, kv_blocks))
+    run = _run_record(config, calibration, spec, kv_blocks)
+    return BuiltEngine(engine, source, spec, run, config)
 
 
 def _resolved(config: EngineConfig, calibration: Calibration, threads: int) -> EngineConfig:

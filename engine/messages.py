@@ -45,10 +45,13 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Configure:
-    """Change what is not None."""
+    """Change what is not None. chunk_tokens: token budget of a step; kv_blocks: those offered."""
 
     scheduler: str | None = None
     max_batch: int | None = None
+    chunk_tokens: int | None = None
+    prefix_cache: bool | None = None
+    kv_blocks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ class Ready:
     tokenizer_json: str
     eos_token_ids: tuple[int, ...]
     model: dict[str, Any]  # params, weight_bytes, layers, hidden, heads, kv_heads, head_dim, …
-    limits: dict[str, int]  # max_context, kv_blocks, block_size, max_batch
+    limits: dict[str, int]  # max_context, block_size, max_batch, kv_blocks, kv_blocks_capacity
     schedulers: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
 
@@ -174,6 +177,9 @@ class Status:
 
     scheduler: str
     max_batch: int
+    chunk_tokens: int
+    prefix_cache: bool
+    kv_blocks: int  # offered now
     paused: bool
     load: Load | None
 

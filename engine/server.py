@@ -46,6 +46,7 @@ class EngineServer:
             limits={
                 "max_context": spec.max_context,
                 "kv_blocks": queue_.blocks.num_blocks,
+                "kv_blocks_capacity": getattr(queue_.blocks, "capacity", queue_.blocks.num_blocks),
                 "block_size": queue_.blocks.block_size,
                 "max_batch": queue_.max_batch,
             },
@@ -141,7 +142,8 @@ class EngineServer:
             case m.Cancel():
                 self.engine.cancel(command.request_id)
             case m.Configure():
-                self.engine.configure(scheduler=command.scheduler, max_batch=command.max_batch)
+                changes = {k: v for k, v in asdict(command).items() if v is not None}
+                self.engine.configure(**changes)
                 self._send_status()
             case m.Load():
                 self.start_load(command)
@@ -213,7 +215,15 @@ class EngineServer:
             self._send_status()
 
     def _send_status(self) -> None:
-        engine = self.engine
+        queue_ = self.engine.queue
         self._reply(
-            m.Status(engine.scheduler.name, engine.queue.max_batch, self._paused, self._load.load)
+            m.Status(
+                scheduler=self.engine.scheduler.name,
+                max_batch=queue_.max_batch,
+                chunk_tokens=getattr(queue_, "chunk_tokens", self._built.config.chunk_tokens),
+                prefix_cache=getattr(queue_.blocks, "prefix_cache", False),
+                kv_blocks=queue_.blocks.num_blocks,
+                paused=self._paused,
+                load=self._load.load,
+            )
         )

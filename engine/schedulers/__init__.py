@@ -6,7 +6,7 @@ from engine.errors import unknown
 from engine.schedulers.base import Scheduler
 from engine.schedulers.continuous import ContinuousScheduler
 from engine.schedulers.no_batching import NoBatchingScheduler
-from engine.schedulers.queue import SequenceQueue, check_max_batch
+from engine.schedulers.queue import SequenceQueue, check_chunk_tokens, check_max_batch
 from engine.schedulers.static import StaticScheduler
 
 SCHEDULERS: dict[str, type[Scheduler]] = {
@@ -30,6 +30,7 @@ __all__ = [
     "SCHEDULERS",
     "Scheduler",
     "SequenceQueue",
+    "check_chunk_tokens",
     "check_max_batch",
     "check_scheduler",
     "make_scheduler",

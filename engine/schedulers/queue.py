@@ -19,6 +19,15 @@ def check_max_batch(max_batch: int) -> None:
         raise UserError(f"max batch is {max_batch}: use 1 to {MAX_BATCH}")
 
 
+MAX_CHUNK_TOKENS = 65536
+
+
+def check_chunk_tokens(tokens: int) -> None:
+    """Raise UserError unless a step can have that token budget."""
+    if not 1 <= tokens <= MAX_CHUNK_TOKENS:
+        raise UserError(f"token budget is {tokens}: use 1 to {MAX_CHUNK_TOKENS} tokens a step")
+
+
 class SequenceQueue:
     """Waiting sequences in order of arrival, and running ones by slot."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.state import Phase
@@ -26,10 +26,16 @@ def ready() -> Ready:
         tokenizer_json="{}",
         eos_token_ids=(2,),
         model={"total_params": 134_515_008},
-        limits={"max_context": 8192, "max_batch": 64},
-        schedulers=("no-batching", "static", "continuous"),
+        limits={"max_context": 8192, "max_batch": 64, "block_size": 16, "kv_blocks_capacity": 640},
+        schedulers=("no-batching", "static", "continuous", "chunked"),
         workloads=("skew", "steady"),
     )
+
+
+def status(**changes: Any) -> Status:
+    """An engine at its defaults but for the changes."""
+    usual = Status("continuous", 10, 256, False, 640, False, Load("steady", 4))
+    return replace(usual, **changes)
 
 
 @dataclass
@@ -41,9 +47,7 @@ class FakeSession:
     progress: Progress | None = None
     failure: str | None = None
     ready: Ready | None = field(default_factory=ready)
-    status: Status | None = field(
-        default_factory=lambda: Status("continuous", 10, False, Load("steady", 4))
-    )
+    status: Status | None = field(default_factory=lambda: status())
     run_id: str | None = RUN_ID
     engine_pid: int | None = None
     last_ticket: str | None = None
@@ -51,14 +55,9 @@ class FakeSession:
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     answers: dict[str, FakeAnswer] = field(default_factory=dict)
 
-    def _set(self, what: str, **change: Any) -> None:
-        self.asked.append((what, *change.values()))
-        old = self.status
-        if old is None or self.deaf:
-            return
-        facts = {"scheduler": old.scheduler, "max_batch": old.max_batch, "paused": old.paused}
-        known = {k: v for k, v in change.items() if v is not None or k == "load"}
-        self.status = Status(**({**facts, "load": old.load} | known))
+    def _set(self, **changes: Any) -> None:
+        if self.status is not None and not self.deaf:
+            self.status = replace(self.status, **changes)
 
     def submit_text(
         self, text: str, max_tokens: int = 1, temperature: float = 0.0, seed: int | None = None
@@ -74,22 +73,42 @@ class FakeSession:
     def cancel(self, ticket: str) -> None:
         self.asked.append(("cancel", ticket))
 
-    def configure(self, scheduler: str | None = None, max_batch: int | None = None) -> None:
-        self._set("configure", scheduler=scheduler, max_batch=max_batch)
+    def configure(
+        self,
+        scheduler: str | None = None,
+        max_batch: int | None = None,
+        chunk_tokens: int | None = None,
+        prefix_cache: bool | None = None,
+        kv_blocks: int | None = None,
+    ) -> None:
+        given = {
+            "scheduler": scheduler,
+            "max_batch": max_batch,
+            "chunk_tokens": chunk_tokens,
+            "prefix_cache": prefix_cache,
+            "kv_blocks": kv_blocks,
+        }
+        changes = {k: v for k, v in given.items() if v is not None}
+        self.asked.append(("configure", changes))
+        self._set(**changes)
 
     def load(
         self, workload: str, concurrency: int | None = None, rate: float | None = None
     ) -> None:
-        self._set("load", load=Load(workload, concurrency, rate))
+        self.asked.append(("load", workload, concurrency, rate))
+        self._set(load=Load(workload, concurrency, rate))
 
     def stop_load(self) -> None:
-        self._set("stop_load", load=None)
+        self.asked.append(("stop_load",))
+        self._set(load=None)
 
     def pause(self) -> None:
-        self._set("pause", paused=True)
+        self.asked.append(("pause",))
+        self._set(paused=True)
 
     def resume(self) -> None:
-        self._set("resume", paused=False)
+        self.asked.append(("resume",))
+        self._set(paused=False)
 
     def step_once(self) -> None:
         self.asked.append(("step_once",))

@@ -10,9 +10,9 @@ from streamlit.testing.v1 import AppTest
 
 import app.dashboard
 from app import state
-from engine.messages import Load, Status
+from engine.messages import Load
 from telemetry.store import Store
-from tests.app.fake import FakeSession
+from tests.app.fake import FakeSession, status
 from tests.app.synthetic import race
 
 SCRIPT = Path(__file__).resolve().parents[2] / "app" / "dashboard.py"
@@ -62,7 +62,7 @@ def test_the_badge_says_starting_only_while_it_starts(fake: FakeSession) -> None
 
 
 def test_widgets_show_the_engines_state(fake: FakeSession) -> None:
-    fake.status = Status("static", 24, True, Load("skew", 12))
+    fake.status = status(scheduler="static", max_batch=24, paused=True, load=Load("skew", 12))
     at = opened()
     assert at.session_state["scheduler"] == "static"
     assert at.selectbox(key="workload").value == "skew"
@@ -75,7 +75,7 @@ def test_widgets_show_the_engines_state(fake: FakeSession) -> None:
 def test_another_tabs_change_shows_on_the_next_run(fake: FakeSession) -> None:
     at = opened()
     assert at.session_state["scheduler"] == "continuous"
-    fake.status = Status("no-batching", 10, False, None)
+    fake.status = status(scheduler="no-batching", load=None)
     at.run()
     assert at.session_state["scheduler"] == "no-batching"
     assert at.selectbox(key="arrivals").value == "no load"
@@ -86,24 +86,24 @@ def test_an_echo_of_the_old_value_does_not_undo_another_tabs_change(
 ) -> None:
     """A timed rerun that was under way carries what the widget showed before it followed."""
     at = opened()
-    fake.status = Status("continuous", 24, False, None)
+    fake.status = status(max_batch=24)
     at.run()
     at.selectbox(key="max_batch").select(10).run()
     assert fake.asked == []
     assert at.selectbox(key="max_batch").value == 24
     at.selectbox(key="max_batch").select(32).run()
-    assert fake.asked == [("configure", None, 32)]
+    assert fake.asked == [("configure", {"max_batch": 32})]
     monkeypatch.setattr("app.follow.ECHO_S", 0.0)
-    fake.status = Status("continuous", 16, False, None)
+    fake.status = status(max_batch=16)
     at.run()
     at.selectbox(key="max_batch").select(32).run()
-    assert fake.asked[1:] == [("configure", None, 32)]
+    assert fake.asked[1:] == [("configure", {"max_batch": 32})]
 
 
 def test_a_choice_reaches_the_engine(fake: FakeSession) -> None:
     at = opened()
     at.selectbox(key="max_batch").select(32).run()
-    assert ("configure", None, 32) in fake.asked
+    assert ("configure", {"max_batch": 32}) in fake.asked
     at.selectbox(key="arrivals").select("8 streams").run()
     assert fake.status is not None
     assert fake.status.load == Load("steady", 8, None)

@@ -11,11 +11,10 @@ from app.live import views
 from app.panels import live, roofline, scheduling
 from app.panels.view import Moment, Panels, View
 from app.theme import LIGHT
-from engine.messages import Status
 from telemetry.queries import live as queries
 from telemetry.reader import Reader
 from telemetry.store import Store
-from tests.app.fake import FakeSession
+from tests.app.fake import FakeSession, status
 from tests.app.synthetic import RUN_ID, Simulation
 
 PAUSED = Moment(True, True)
@@ -135,14 +134,14 @@ def test_the_version_follows_pause_and_seconds(
     clock[0] += 1_000_000_000
     assert views.version(running) != first
     assert views.version(recorded) == past
-    fake.status = Status("continuous", 10, True, None)
+    fake.status = status(paused=True, load=None)
     held = views.version(running)
     clock[0] += 5_000_000_000
     assert views.version(running) == held != first
 
 
 def test_the_page_of_the_live_run_shows_the_pause(fake: FakeSession) -> None:
-    fake.status = Status("continuous", 10, True, None)
+    fake.status = status(paused=True, load=None)
     with fake.store.reader() as reader:
         now = views.render(views.Request("live"), reader)
         then = views.render(views.Request("live", run=RUN_ID), reader)

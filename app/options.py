@@ -1,0 +1,78 @@
+"""Options that several commands share; each is declared once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from engine.config import AUTO, DTYPES, KV_DTYPES, EngineConfig
+from engine.models.names import DEFAULT_MODEL
+from engine.schedulers import SCHEDULERS
+from engine.workloads import WORKLOADS
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Threads = Annotated[int | None, typer.Option(help="Threads of the engine.")]
+Workload = Annotated[str, typer.Option(help=f"{', '.join(WORKLOADS)}, or a CSV or JSONL file.")]
+Concurrency = Annotated[int | None, typer.Option(help="Closed loop: streams kept busy.")]
+Rate = Annotated[float | None, typer.Option(help="Open loop: requests per second (Poisson).")]
+
+
+def engine_config(
+    model: Annotated[
+        str, typer.Option(help=f"{DEFAULT_MODEL}, a GGUF file, or a Hugging Face folder.")
+    ] = DEFAULT_MODEL,
+    dtype: Annotated[
+        str, typer.Option(help=f"{', '.join(DTYPES)}, or auto: the faster one by calibration.")
+    ] = AUTO,
+    kv_dtype: Annotated[
+        str, typer.Option(help=f"{', '.join(KV_DTYPES)}, or auto: what suits --dtype.")
+    ] = AUTO,
+    scheduler: Annotated[str, typer.Option(help=f"{', '.join(SCHEDULERS)}.")] = "continuous",
+    max_batch: Annotated[int, typer.Option(help="Slots: sequences that run at once.")] = 16,
+    chunk_tokens: Annotated[int, typer.Option(help="Token budget of a step, for chunked.")] = 256,
+    prefix_cache: Annotated[
+        bool, typer.Option(help="Share the KV blocks of equal beginnings of prompts.")
+    ] = False,
+    kv_blocks: Annotated[
+        int | None, typer.Option(help="Blocks of the KV cache; default: what 1 GiB holds.")
+    ] = None,
+    threads: Threads = None,
+) -> EngineConfig:
+    """The engine that these options ask for. Raises UserError."""
+    return EngineConfig(
+        model=model,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        scheduler=scheduler,
+        max_batch=max_batch,
+        chunk_tokens=chunk_tokens,
+        prefix_cache=prefix_cache,
+        kv_blocks=kv_blocks,
+        threads=threads,
+    )
+
+
+def with_engine(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter `engine` is made of `engine_config`'s options."""
+    shared = list(inspect.signature(engine_config).parameters.values())
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != "engine"]
+
+    @wraps(command)
+    def run(**options: Any) -> None:
+        engine = engine_config(**{p.name: options.pop(p.name) for p in shared})
+        command(engine=engine, **options)
+
+    hints = {**_hints(engine_config), **_hints(command)}
+    del hints["engine"]
+    keyword = [p.replace(kind=p.KEYWORD_ONLY, annotation=hints[p.name]) for p in [*own, *shared]]
+    run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
+    run.__annotations__ = hints
+    return run
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    return get_type_hints(function, include_extras=True)
