@@ -8,11 +8,13 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
 from platformdirs import user_data_path
 
 from app.wiring import SERVE_VARIABLE, ServeConfig
 from engine.config import EngineConfig
 from engine.errors import UserError
+from engine.memory import check_kv_size
 from engine.messages import Load
 from engine.models.names import DEFAULT_MODEL
 from engine.threads import cores_beside_a_server
@@ -36,7 +38,7 @@ def run_demo(demo: Demo) -> None:
     """Does not return: the process becomes the server. Raises UserError for bad input."""
     check_load(demo.load.workload, demo.load.concurrency, demo.load.rate, demo.load.requests)
     _check_port(demo.port)
-    _check_model(demo.engine.model)
+    _check_model(demo.engine)
     db = _default_db() if demo.db is None else demo.db
     Store(db).close()  # a database that cannot be used is an error here, not in the browser
     threads = demo.engine.threads or cores_beside_a_server()
@@ -75,12 +77,14 @@ def _check_port(port: int) -> None:
             ) from None
 
 
-def _check_model(name: str) -> None:
-    """A model that cannot be read is an error here, not in the browser."""
-    if name != DEFAULT_MODEL:  # which needs no second spent on torch before the page opens
+def _check_model(config: EngineConfig) -> None:
+    """What cannot be read or cannot fit is an error here, not in the browser."""
+    # The default model needs no second spent on torch before the page opens.
+    if config.model != DEFAULT_MODEL or config.kv_blocks is not None:
         from engine.models.loader import open_model
 
-        open_model(name)
+        spec = open_model(config.model).config.spec()
+        check_kv_size(config, spec, psutil.virtual_memory().available)
 
 
 def _default_db() -> Path:

@@ -15,10 +15,11 @@ from engine.calibration import Calibration, best_dtype, calibrate
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import UserError
+from engine.memory import KVSize, kv_size
 from engine.messages import TokenMessage
 from engine.models.loader import open_model
 from engine.models.weights import ModelSource
-from engine.physics.model_spec import DTYPE_BYTES, ModelSpec
+from engine.physics.model_spec import ModelSpec
 from engine.sink import Sink
 from engine.step_record import Accounting, Peaks
 from engine.threads import available_cores, thread_count
@@ -53,18 +54,20 @@ def build_engine(
     spec = source.config.spec()
     calibration = calibrate(threads, force=config.recalibrate, progress=progress)
     config = _resolved(config, calibration, threads)
-    kv_blocks = _kv_blocks(config, spec)
-    _check_memory(config, spec, kv_blocks, psutil.virtual_memory().available)
+    size = kv_size(config, spec, psutil.virtual_memory().available)
     backend = CPUBackend(
         source,
         dtype=config.dtype,
         kv_dtype=config.kv_dtype,
-        kv_slots=kv_blocks * config.block_size,
+        kv_slots=size.capacity * config.block_size,
         progress=lambda fraction: progress("packing the weights", fraction),
     )
+    blocks = BlockManager(size.capacity, config.block_size)
+    if size.offered < size.capacity:
+        blocks.resize(size.offered)
     engine = Engine(
         backend,
-        BlockManager(kv_blocks, config.block_size),
+        blocks,
         Accounting(spec, config.dtype, config.kv_dtype, _peaks(calibration, config)),
         source.tokenizer,
         sink,
@@ -72,7 +75,7 @@ def build_engine(
         scheduler=config.scheduler,
         max_batch=config.max_batch,
     )
-    run = _run_record(config, calibration, spec, kv_blocks)
+    run = _run_record(config, calibration, spec, size)
     return BuiltEngine(engine, source, spec, run, config)
 
 
@@ -95,40 +98,14 @@ def _peaks(calibration: Calibration, config: EngineConfig) -> Peaks:
     )
 
 
-def _kv_blocks(config: EngineConfig, spec: ModelSpec) -> int:
-    if config.kv_blocks is not None:
-        return config.kv_blocks
-    block_bytes = config.block_size * spec.kv_bytes_per_token(DTYPE_BYTES[config.kv_dtype])
-    blocks = config.kv_memory_bytes // block_bytes
-    if blocks < 1:
-        raise UserError(
-            f"KV memory of {config.kv_memory_bytes:,} bytes holds no block of {block_bytes:,} "
-            "bytes: give more memory or a smaller block size"
-        )
-    return blocks
-
-
-def _check_memory(
-    config: EngineConfig, spec: ModelSpec, kv_blocks: int, available_bytes: int
-) -> None:
-    """Raise UserError unless weights and cache fit, rather than be killed for them later."""
-    weight_bytes = spec.total_params * DTYPE_BYTES[config.dtype]
-    kv_bytes = kv_blocks * config.block_size * spec.kv_bytes_per_token(DTYPE_BYTES[config.kv_dtype])
-    if weight_bytes + kv_bytes > available_bytes:
-        raise UserError(
-            f"{spec.name} in {config.dtype} needs {weight_bytes / 1e9:,.1f} GB for its weights and "
-            f"{kv_bytes / 1e9:,.1f} GB for its KV cache, but {available_bytes / 1e9:,.1f} GB of "
-            "memory are free: use a smaller model or dtype, or free some memory"
-        )
-
-
 def _run_record(
-    config: EngineConfig, calibration: Calibration, spec: ModelSpec, kv_blocks: int
+    config: EngineConfig, calibration: Calibration, spec: ModelSpec, size: KVSize
 ) -> RunRecord:
     details = {
         "engine": config.to_json(),
         "calibration": calibration.model_dump(mode="json"),
-        "kv_blocks": kv_blocks,
+        "kv_blocks": size.offered,
+        "kv_blocks_capacity": size.capacity,
         "total_params": spec.total_params,
     }
     return RunRecord(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -70,7 +71,7 @@ BAD_OPTIONS = [
     ("run --db a.duckdb --frobnicate", "No such option: --frobnicate"),
     ("run --db a.duckdb extra", "unexpected extra argument"),
     ("run --db a.duckdb --max-batch ten", "Invalid value for '--max-batch'"),
-    ("run --db a.duckdb --scheduler fifo", "use one of continuous, no-batching, static"),
+    ("run --db a.duckdb --scheduler fifo", "unknown scheduler 'fifo': use one of "),
     ("run --db a.duckdb --scheduler continous", "did you mean 'continuous'?"),
     ("run --db a.duckdb --workload heavy", "azure-code, azure-conv, longprompt, skew, steady"),
     ("run --db a.duckdb --workload gone.csv", "workload file gone.csv does not exist"),
@@ -79,15 +80,26 @@ BAD_OPTIONS = [
     ("run --db a.duckdb --concurrency 0", "concurrency is 0: use 1 or more"),
     ("run --db a.duckdb --concurrency 2 --rate 1", "exclude each other: give one"),
     ("run --db a.duckdb --max-batch 0", "max batch is 0: use 1 to 1024"),
+    ("run --db a.duckdb --max-batch 1025", "max batch is 1025: use 1 to 1024"),
+    ("run --db a.duckdb --max-batch -4", "max batch is -4: use 1 to 1024"),
     ("run --db a.duckdb --requests 0", "requests is 0: use 1 or more"),
-    ("run --db a.duckdb --dtype fp8", "unknown dtype 'fp8': use one of auto, fp32, bf16"),
-    ("run --db a.duckdb --kv-dtype int4", "unknown kv-dtype 'int4'"),
+    ("run --db a.duckdb --dtype fp8", "'fp8': use one of auto, fp32, bf16, int8, int4"),
+    ("run --db a.duckdb --kv-dtype int4", "unknown kv-dtype 'int4': use one of auto, fp32, bf16"),
+    ("run --db a.duckdb --chunk-tokens 0", "token budget is 0: use 1 to 65536 tokens a step"),
+    ("run --db a.duckdb --chunk-tokens -64", "token budget is -64: use 1 to 65536"),
+    ("run --db a.duckdb --chunk-tokens 65537", "token budget is 65537: use 1 to 65536"),
+    ("run --db a.duckdb --chunk-tokens 1e3", "Invalid value for '--chunk-tokens'"),
+    ("run --db a.duckdb --prefix-cache yes", "unexpected extra argument"),
+    ("run --db a.duckdb --kv-blocks 0", "KV blocks is 0: use 1 or more"),
+    ("run --db a.duckdb --kv-blocks -1", "KV blocks is -1: use 1 or more"),
     ("run --db a.duckdb --threads 0", f"threads is 0: use 1 to {available_cores()}"),
     ("run --db gone/a.duckdb", "there is no folder gone: make it or use another path"),
     ("run --db .", "is a folder: give the path of a file"),
     ("demo --scheduler fifo", "unknown scheduler 'fifo'"),
     ("demo --workload heavy", "unknown workload 'heavy'"),
     ("demo --max-batch 0", "max batch is 0"),
+    ("demo --chunk-tokens 0", "token budget is 0"),
+    ("demo --kv-blocks 0", "KV blocks is 0"),
     ("demo --rate -2", "rate is -2.0"),
     ("demo --port 70000", "port is 70000: use 1 to 65535"),
     ("demo --model gone.gguf --port 0", "port is 0"),
@@ -202,6 +214,18 @@ def test_a_model_too_big_for_memory(command: Command, tiny_model: Path) -> None:
     line = command.refuses("run", "--db", "a.duckdb", "--model", "model", "--dtype", "bf16")
     assert "model in bf16 needs " in line
     assert "GB of memory are free: use a smaller model or dtype" in line
+
+
+@pytest.mark.parametrize("name", ["run", "demo"])
+def test_more_kv_than_memory(command: Command, name: str) -> None:
+    port = ("--port", free_port()) if name == "demo" else ()
+    many = ("--kv-blocks", 10**9, "--dtype", "bf16", "--kv-dtype", "bf16")
+    line = command.refuses(name, "--db", "a.duckdb", *many, *port)
+    each = 2 * 30 * 3 * 64 * 2  # K and V, layers, KV heads, width of a head, bytes
+    needs = f"1,000,000,000 KV blocks of 16 tokens x {each:,} bytes are {16 * each:,.1f} GB, but "
+    assert needs in line
+    assert "GB of memory are free beside the weights of SmolLM2" in line
+    assert re.search(r"use at most [\d,]+ KV blocks$", line)
 
 
 # --- databases ---

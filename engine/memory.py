@@ -1,0 +1,85 @@
+"""What fits in memory: how many KV blocks there are, and the weights beside them. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from engine.config import AUTO, EngineConfig
+from engine.errors import UserError
+from engine.physics.model_spec import DTYPE_BYTES, ModelSpec
+
+_LIGHTEST = "bf16"  # of what 'auto' may turn out to be
+
+
+@dataclass(frozen=True, slots=True)
+class KVSize:
+    """Blocks that the cache has, and those it offers at the start."""
+
+    capacity: int
+    offered: int
+
+
+def kv_size(config: EngineConfig, spec: ModelSpec, available_bytes: int) -> KVSize:
+    """The cache of a config whose dtypes are known (not auto).
+
+    A live engine keeps room for more than it is told to offer, since that can change while it
+    runs. Raises UserError unless weights and cache fit, rather than be killed for them later.
+    """
+    if config.kv_blocks is None:
+        blocks = _blocks_of(config, spec, config.kv_memory_bytes)
+        _check_model(config, spec, blocks, available_bytes)
+        return KVSize(blocks, blocks)
+    room_bytes = int(available_bytes - _weight_bytes(config, spec))
+    _check_blocks(config, spec, config.kv_blocks, room_bytes)
+    usual_bytes = min(config.kv_memory_bytes, room_bytes) if config.live else 0
+    capacity = max(config.kv_blocks, int(usual_bytes // block_bytes(config, spec)))
+    return KVSize(capacity, config.kv_blocks)
+
+
+def check_kv_size(config: EngineConfig, spec: ModelSpec, available_bytes: int) -> None:
+    """Refuse what cannot fit before the dtypes are known. Raises UserError."""
+    dtypes = {n: getattr(config, n) for n in ("dtype", "kv_dtype")}
+    known = {n: _LIGHTEST if dtype == AUTO else dtype for n, dtype in dtypes.items()}
+    kv_size(replace(config, **known), spec, available_bytes)
+
+
+def block_bytes(config: EngineConfig, spec: ModelSpec) -> float:
+    """One KV block, bytes."""
+    return config.block_size * spec.kv_bytes_per_token(DTYPE_BYTES[config.kv_dtype])
+
+
+def _weight_bytes(config: EngineConfig, spec: ModelSpec) -> float:
+    return spec.total_params * DTYPE_BYTES[config.dtype]
+
+
+def _blocks_of(config: EngineConfig, spec: ModelSpec, memory_bytes: int) -> int:
+    blocks = int(memory_bytes // block_bytes(config, spec))
+    if blocks < 1:
+        raise UserError(
+            f"KV memory of {memory_bytes:,} bytes holds no block of "
+            f"{block_bytes(config, spec):,.0f} bytes: give more memory or a smaller block size"
+        )
+    return blocks
+
+
+def _check_model(config: EngineConfig, spec: ModelSpec, blocks: int, available_bytes: int) -> None:
+    weight_bytes, kv_bytes = _weight_bytes(config, spec), blocks * block_bytes(config, spec)
+    if weight_bytes + kv_bytes > available_bytes:
+        raise UserError(
+            f"{spec.name} in {config.dtype} needs {weight_bytes / 1e9:,.1f} GB for its weights and "
+            f"{kv_bytes / 1e9:,.1f} GB for its KV cache, but {available_bytes / 1e9:,.1f} GB of "
+            "memory are free: use a smaller model or dtype, or free some memory"
+        )
+
+
+def _check_blocks(config: EngineConfig, spec: ModelSpec, blocks: int, room_bytes: int) -> None:
+    each = block_bytes(config, spec)
+    if blocks * each > room_bytes:
+        most = max(0, int(room_bytes // each))
+        use = f"use at most {most:,} KV blocks" if most else "use a smaller model or dtype"
+        raise UserError(
+            f"{blocks:,} KV blocks of {config.block_size} tokens x "
+            f"{each / config.block_size:,.0f} bytes are {blocks * each / 1e9:,.1f} GB, but "
+            f"{max(0, room_bytes) / 1e9:,.1f} GB of memory are free beside the weights of "
+            f"{spec.name} in {config.dtype}: {use}"
+        )
