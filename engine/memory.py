@@ -38,9 +38,10 @@ def kv_size(config: EngineConfig, spec: ModelSpec, available_bytes: int) -> KVSi
 
 def check_kv_size(config: EngineConfig, spec: ModelSpec, available_bytes: int) -> None:
     """Refuse what cannot fit before the dtypes are known. Raises UserError."""
-    dtypes = {n: getattr(config, n) for n in ("dtype", "kv_dtype")}
-    known = {n: _LIGHTEST if dtype == AUTO else dtype for n, dtype in dtypes.items()}
-    kv_size(replace(config, **known), spec, available_bytes)
+    dtype, kv_dtype = (
+        _LIGHTEST if name == AUTO else name for name in (config.dtype, config.kv_dtype)
+    )
+    kv_size(replace(config, dtype=dtype, kv_dtype=kv_dtype), spec, available_bytes)
 
 
 def block_bytes(config: EngineConfig, spec: ModelSpec) -> float:

@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import UserError
-from engine.workloads.workload import Scale, WorkItem, Workload
+from engine.workloads.workload import Piece, Scale, WorkItem, Workload
 
 CSV_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 JSON_KEYS = "timestamp (ms), input_length, output_length and optionally hash_ids, prompt"
 SUFFIXES = (".csv", ".jsonl")
-
-# A server's load on a laptop: fewer tokens and slower arrivals, one scale for both Azure slices.
-AZURE_SCALE = Scale(prompt=1 / 8, output=1 / 4, time=3.0)
-DATA = Path(__file__).resolve().parents[2] / "data" / "workloads"
+HASH_BLOCK_TOKENS = 512  # of Mooncake's hash_ids (Qin et al., FAST 2025)
 
 
 def file_workload(path: Path, name: str | None = None, scale: Scale | None = None) -> Workload:
@@ -39,25 +36,6 @@ def file_workload(path: Path, name: str | None = None, scale: Scale | None = Non
         timed=True,
         file=path,
     )
-
-
-def azure_conv(seed: int) -> Workload:
-    """A slice of an Azure conversation service; recorded, so the seed changes only the text."""
-    return _azure("azure-conv", "azure_llm_2023_conv_1000.csv")
-
-
-def azure_code(seed: int) -> Workload:
-    """A slice of an Azure code service: long prompts, short answers."""
-    return _azure("azure-code", "azure_llm_2023_code_1000.csv")
-
-
-def _azure(name: str, file: str) -> Workload:
-    workload = file_workload(DATA / file, name, AZURE_SCALE)
-    text = (
-        f"{workload.default_requests:,} requests of an Azure LLM service, November 2023 "
-        "(Patel et al., ISCA 2024, CC-BY 4.0): prompts / 8, outputs / 4, time x 3"
-    )
-    return replace(workload, description=text, default_requests=200, file=None)
 
 
 def _cyclic_item(items: list[WorkItem], k: int) -> WorkItem:
@@ -132,7 +110,7 @@ def _json_row(text: str, name: str, path: Path, line: int) -> WorkItem:
         output_tokens=_length(row.get("output_length"), "output_length", path, line),
         prompt=_json_prompt(row.get("prompt"), path, line),
         label=name,
-        hash_ids=_json_hashes(row.get("hash_ids"), path, line),
+        pieces=_json_blocks(row, path, line),
         line=line,
     )
 
@@ -149,13 +127,15 @@ def _json_prompt(value: Any, path: Path, line: int) -> str | None:
     return value
 
 
-def _json_hashes(value: Any, path: Path, line: int) -> tuple[int, ...]:
+def _json_blocks(row: dict[str, Any], path: Path, line: int) -> tuple[Piece, ...]:
+    """Equal hash_ids are equal blocks of HASH_BLOCK_TOKENS, the last one as long as is left."""
+    value = row.get("hash_ids")
     hashes = [] if value is None else value
     if not isinstance(hashes, list) or not all(type(h) is int for h in hashes):
         raise _bad(
             path, line, "hash_ids is not a list of whole numbers", "[0, 1, 2] or leave it out"
         )
-    return tuple(hashes)
+    return tuple(Piece(f"block {h}", HASH_BLOCK_TOKENS) for h in hashes)
 
 
 def _length(value: Any, name: str, path: Path, line: int) -> int:

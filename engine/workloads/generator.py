@@ -19,11 +19,11 @@ Due = list[tuple[float | None, Request]]
 
 
 class LoadGenerator:
-    """Closed loop (concurrency), open at a rate, or at the workload's own times.
+    """Closed loop (concurrency), open at a rate, or as the workload itself arrives.
 
-    A workload without times of its own is all there at once, and then bounded (by its
-    default_requests if no one gives a number). Requests ignore EOS, so that lengths are exactly the
-    workload's, but for those clipped to max_context: a person's own file is refused instead.
+    A workload without times or a closed loop of its own is all there at once, and then bounded (by
+    its default_requests if no one gives a number). Requests ignore EOS, so that lengths are exactly
+    the workload's, but for those clipped to max_context: a person's own file is refused instead.
     """
 
     def __init__(
@@ -40,7 +40,8 @@ class LoadGenerator:
         """rate in requests/s, max_context in tokens. UserError for what cannot be."""
         check_settings(concurrency, rate, requests, max_context)
         self.workload, self.seed, self.max_context = workload, seed, max_context
-        self.concurrency, self.rate = concurrency, rate
+        own = workload.concurrency if rate is None else None
+        self.concurrency, self.rate = own if concurrency is None else concurrency, rate
         self.clipped = 0
         """Requests so far that max_context made shorter."""
         self._prompts = prompts

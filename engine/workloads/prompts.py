@@ -7,10 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from engine.workloads.workload import WorkItem, item_rng
+from engine.workloads.workload import Piece, WorkItem, item_rng
 
-FOLDER = Path(__file__).resolve().parents[2] / "data" / "prompts"
-HASH_BLOCK_TOKENS = 512  # of Mooncake's hash_ids (Qin et al., FAST 2025)
+_DATA = Path(__file__).resolve().parents[2] / "data"
+FOLDER = _DATA / "prompts"
+SYSTEM_PROMPT = _DATA / "workloads" / "chat_system_prompt.txt"
 
 
 class Encoder(Protocol):
@@ -37,29 +38,38 @@ class PromptSource:
 
     def cut(self, tokens: int, rng: random.Random) -> tuple[int, ...]:
         """Exactly `tokens` tokens from a random place on; the texts repeat past their end."""
-        start = rng.randrange(len(self._tokens))
-        taken = self._tokens[start : start + tokens]
-        while len(taken) < tokens:
-            taken += self._tokens[: tokens - len(taken)]
-        return tuple(taken)
+        return _cut(self._tokens, rng.randrange(len(self._tokens)), tokens)
 
     def for_item(self, item: WorkItem, seed: int, k: int) -> tuple[int, ...]:
-        """Prompt of item k: its own text, its shared blocks, or a piece that seed and k decide."""
+        """Prompt of item k: its own text, its pieces, or a cut that seed and k decide."""
         if item.prompt is not None:
             return self._encoded(item.prompt)
-        if item.hash_ids:
-            return self._from_blocks(item, seed)
+        if item.pieces:
+            return self._from_pieces(item, seed)
         return self.cut(item.prompt_tokens, item_rng(seed, "prompt", k))
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._encoder.encode(text))
 
-    def _from_blocks(self, item: WorkItem, seed: int) -> tuple[int, ...]:
-        """Equal ids give equal blocks, so that requests share prefixes as recorded."""
+    def _from_pieces(self, item: WorkItem, seed: int) -> tuple[int, ...]:
         tokens: list[int] = []
-        for block in item.hash_ids:
-            tokens += self.cut(HASH_BLOCK_TOKENS, item_rng(seed, "block", block))
+        for piece in item.pieces:
+            tokens += self._piece(piece, seed)
         missing = item.prompt_tokens - len(tokens)
         if missing > 0:
-            tokens += self.cut(missing, item_rng(seed, "block after", item.hash_ids[-1]))
+            tokens += self._piece(Piece(f"after {item.pieces[-1].name}", missing), seed)
         return tuple(tokens[: item.prompt_tokens])
+
+    def _piece(self, piece: Piece, seed: int) -> tuple[int, ...]:
+        """Equal names give equal text, so that prompts share their beginnings."""
+        if piece.name == "system":
+            text = self._encoded(SYSTEM_PROMPT.read_text(encoding="utf-8"))
+            return _cut(list(text), 0, piece.tokens)
+        return self.cut(piece.tokens, item_rng(seed, piece.name, 0))
+
+
+def _cut(text: list[int], start: int, tokens: int) -> tuple[int, ...]:
+    taken = text[start : start + tokens]
+    while len(taken) < tokens:
+        taken += text[: tokens - len(taken)]
+    return tuple(taken)

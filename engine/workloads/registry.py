@@ -7,15 +7,19 @@ from pathlib import Path
 
 from engine.errors import UserError, unknown
 from engine.workloads.builtin import longprompt, skew, steady
-from engine.workloads.files import SUFFIXES, azure_code, azure_conv, file_workload
+from engine.workloads.chat import chat
+from engine.workloads.files import SUFFIXES, file_workload
+from engine.workloads.traces import azure_code, azure_conv, mooncake
 from engine.workloads.workload import Workload
 
 WORKLOADS: dict[str, Callable[[int], Workload]] = {
     "skew": skew,
     "steady": steady,
     "longprompt": longprompt,
+    "chat": chat,
     "azure-conv": azure_conv,
     "azure-code": azure_code,
+    "mooncake": mooncake,
 }
 """Name to factory; a factory takes the seed."""
 

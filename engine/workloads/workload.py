@@ -12,12 +12,21 @@ from engine.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a prompt: equal names are equal text, of which `tokens` tokens are taken."""
+
+    name: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkItem:
     """One request of a workload.
 
     arrival_s: seconds after the load began; None where the workload sets no time. prompt: the text
-    itself where a file gives it. label: workload and role. hash_ids: ids of the prompt's blocks of
-    512 tokens; equal ids are equal text. line: where a file says it.
+    itself where a file gives it. label: workload and role. pieces: what the prompt is put together
+    of, where it shares text with others; too many are cut, too few filled up. line: where a file
+    says it.
     """
 
     arrival_s: float | None
@@ -25,7 +34,7 @@ class WorkItem:
     output_tokens: int
     prompt: str | None
     label: str
-    hash_ids: tuple[int, ...] = ()
+    pieces: tuple[Piece, ...] = ()
     line: int | None = None
 
 
@@ -38,15 +47,28 @@ class Scale:
     time: float = 1.0
 
     def apply(self, item: WorkItem) -> WorkItem:
+        """Shared pieces shrink with the prompt, so that what was shared still is."""
         return replace(
             item,
             arrival_s=None if item.arrival_s is None else item.arrival_s * self.time,
-            prompt_tokens=max(1, round(item.prompt_tokens * self.prompt)),
+            prompt_tokens=self._prompt_tokens(item.prompt_tokens),
             output_tokens=max(1, round(item.output_tokens * self.output)),
+            pieces=tuple(Piece(p.name, self._prompt_tokens(p.tokens)) for p in item.pieces),
         )
+
+    def _prompt_tokens(self, tokens: int) -> int:
+        return max(1, round(tokens * self.prompt))
+
+    def __str__(self) -> str:
+        factors = (("prompts", self.prompt), ("outputs", self.output), ("time", self.time))
+        return ", ".join(f"{name} {_factor(value)}" for name, value in factors)
 
     def to_json(self) -> dict[str, float]:
         return asdict(self)
+
+
+def _factor(value: float) -> str:
+    return f"/ {1 / value:g}" if value < 1 else f"x {value:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +77,8 @@ class Workload:
 
     requests None: endless. default_requests: how many a bounded run takes when no one says.
     scale None: lengths and times are as written. timed: items carry arrival times of their own.
-    file: a person's own, whose rows run as they are or are refused, never cut.
+    concurrency: the closed loop that is natural to it, unless someone says otherwise. file: a
+    person's own, whose rows run as they are or are refused, never cut.
     """
 
     name: str
@@ -65,6 +88,7 @@ class Workload:
     requests: int | None = None
     scale: Scale | None = None
     timed: bool = False
+    concurrency: int | None = None
     file: Path | None = None
 
     @property

@@ -73,7 +73,7 @@ BAD_OPTIONS = [
     ("run --db a.duckdb --max-batch ten", "Invalid value for '--max-batch'"),
     ("run --db a.duckdb --scheduler fifo", "unknown scheduler 'fifo': use one of "),
     ("run --db a.duckdb --scheduler continous", "did you mean 'continuous'?"),
-    ("run --db a.duckdb --workload heavy", "azure-code, azure-conv, longprompt, skew, steady"),
+    ("run --db a.duckdb --workload heavy", "use one of azure-code, azure-conv, chat, "),
     ("run --db a.duckdb --workload gone.csv", "workload file gone.csv does not exist"),
     ("run --db a.duckdb --rate -2", "rate is -2.0: use more than 0 and at most 1,000 requests/s"),
     ("run --db a.duckdb --rate nan", "rate is nan: use more than 0 and at most 1,000 requests/s"),

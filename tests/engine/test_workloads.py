@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from engine.errors import UserError
 from engine.request import Request
 from engine.workloads import WORKLOADS, Workload, load_workload
-from engine.workloads.files import AZURE_SCALE, DATA
+from engine.workloads.chat import CONVERSATIONS, STREAMS, SYSTEM_TOKENS, TURNS
 from engine.workloads.generator import LoadGenerator, clip
-from engine.workloads.prompts import FOLDER, PromptSource
-from engine.workloads.workload import WorkItem
+from engine.workloads.prompts import FOLDER, SYSTEM_PROMPT, PromptSource
+from engine.workloads.traces import AZURE_SCALE, DATA, MOONCAKE_SCALE
+from engine.workloads.workload import Piece, WorkItem
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "traces"
@@ -107,7 +108,7 @@ def test_items_depend_on_seed_and_index_alone(name: str) -> None:
     assert [load_workload(name, seed=7).item(k) for k in reversed(range(30))] == items[::-1]
 
 
-@pytest.mark.parametrize("name", ["skew", "steady", "longprompt"])
+@pytest.mark.parametrize("name", ["skew", "steady", "longprompt", "chat"])
 def test_another_seed_is_another_load(name: str) -> None:
     assert first(name, 30, seed=1) != first(name, 30, seed=2)
 
@@ -120,7 +121,7 @@ def test_requests_bound_the_stream() -> None:
 def test_unknown_names_list_the_known_and_the_nearest() -> None:
     with pytest.raises(UserError) as error:
         load_workload("stedy", seed=0)
-    assert "azure-code, azure-conv, longprompt, skew, steady" in str(error.value)
+    assert "azure-code, azure-conv, chat, longprompt, mooncake, skew, steady" in str(error.value)
     assert "did you mean 'steady'" in str(error.value)
 
 
@@ -128,6 +129,122 @@ def test_unknown_names_list_the_known_and_the_nearest() -> None:
 def test_no_requests_are_refused(requests: int) -> None:
     with pytest.raises(UserError, match=f"requests is {requests}: use 1 or more"):
         load_workload("skew", seed=0, requests=requests)
+
+
+# --- chat ---
+
+GROUP = CONVERSATIONS * TURNS
+
+
+def chat_prompts(source: PromptSource, requests: int, seed: int = 0) -> list[tuple[int, ...]]:
+    return [source.for_item(item, seed, k) for k, item in enumerate(first("chat", requests, seed))]
+
+
+def reusable(prompts: list[tuple[int, ...]], block: int = 16) -> float:
+    """Share of prompt tokens that a cache of whole blocks has seen, were each computed in turn."""
+    seen: set[tuple[int, ...]] = set()
+    hits = 0
+    for prompt in prompts:
+        ends = range(block, len(prompt), block)
+        hits += max((end for end in ends if prompt[:end] in seen), default=0)
+        seen.update(prompt[:end] for end in range(block, len(prompt) + 1, block))
+    return hits / sum(map(len, prompts))
+
+
+def test_a_turn_says_again_all_that_was_said(prompts: PromptSource) -> None:
+    items = first("chat", GROUP)
+    texts = chat_prompts(prompts, GROUP)
+    for k in range(GROUP - CONVERSATIONS):
+        later = k + CONVERSATIONS
+        assert texts[later][: len(texts[k])] == texts[k]
+        said = len(texts[k]) + items[k].output_tokens  # the answer's length is what was asked for
+        assert 15 <= len(texts[later]) - said <= 45
+    assert [item.label for item in items[::CONVERSATIONS]] == [
+        f"chat:turn {turn}" for turn in range(1, TURNS + 1)
+    ]
+
+
+def test_conversations_share_the_system_prompt_and_nothing_else(prompts: PromptSource) -> None:
+    texts = chat_prompts(prompts, 2 * GROUP)
+    system = texts[0][:SYSTEM_TOKENS]
+    assert all(text[:SYSTEM_TOKENS] == system for text in texts)
+    others = texts[:CONVERSATIONS] + texts[GROUP : GROUP + CONVERSATIONS]
+    assert len({text[SYSTEM_TOKENS : SYSTEM_TOKENS + 8] for text in others}) == len(others)
+
+
+def test_the_system_prompt_is_whole_and_ends_inside_a_block(default_gguf: Path) -> None:
+    from engine.models.loader import open_model
+
+    tokenizer = open_model(str(default_gguf)).tokenizer
+    assert len(tokenizer.encode(SYSTEM_PROMPT.read_text())) == SYSTEM_TOKENS
+    assert SYSTEM_TOKENS % 16
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_most_of_a_chat_can_be_reused(prompts: PromptSource, seed: int) -> None:
+    default = load_workload("chat", seed=seed).default_requests
+    assert reusable(chat_prompts(prompts, default, seed)) > 0.8
+    assert reusable([prompts.for_item(i, 0, k) for k, i in enumerate(first("steady", 40))]) < 0.02
+
+
+def test_chat_is_a_closed_loop_of_its_own(generate: MakeGenerator) -> None:
+    """A turn comes after the turn before it has been answered, for the most part."""
+    assert CONVERSATIONS > STREAMS
+    assert [len(generate("chat").poll(0.0, n)) for n in (0, 1, STREAMS)] == [STREAMS, 3, 0]
+    assert len(generate("chat", concurrency=6).poll(0.0, 0)) == 6
+    timed = generate("chat", rate=1.0)
+    assert timed.concurrency is None
+    assert timed.next_arrival_s() is not None
+    assert not generate("chat").exhausted
+    assert load_workload("chat", seed=0).default_requests == GROUP
+
+
+# --- the Mooncake slice ---
+
+
+def test_mooncake_is_a_tenth_of_the_conversations_as_published() -> None:
+    if not TRACES.is_dir():
+        pytest.skip("no shared folder beside this checkout")
+    with (TRACES / "mooncake_conversation.jsonl").open() as file:
+        kept = (line for line in file if json.loads(line)["hash_ids"][1] % 10 == 0)
+        published = list(islice(kept, 1000))
+    with (DATA / "mooncake_conversation_1000.jsonl").open() as file:
+        assert list(file) == published
+
+
+def test_mooncake_is_its_rows_times_one_scale() -> None:
+    with (DATA / "mooncake_conversation_1000.jsonl").open() as file:
+        source = [json.loads(line) for line in file]
+    workload = load_workload("mooncake", seed=0)
+    items = list(islice(workload.items, 1000))
+    assert workload.scale == MOONCAKE_SCALE
+    assert "prompts / 16, outputs / 8, time / 2" in workload.description
+    prompts = [max(1, round(row["input_length"] / 16)) for row in source]
+    assert [item.prompt_tokens for item in items] == prompts
+    assert [item.output_tokens for item in items] == [
+        max(1, round(row["output_length"] / 8)) for row in source
+    ]
+    assert items[-1].arrival_s == pytest.approx(
+        (source[-1]["timestamp"] - source[0]["timestamp"]) / 2000
+    )
+    assert items[0].pieces == tuple(Piece(f"block {h}", 32) for h in source[0]["hash_ids"])
+
+
+def test_scaling_keeps_what_mooncake_shares(prompts: PromptSource) -> None:
+    """As much of the scaled prompts is shared as of the recorded ones, block by block."""
+    with (DATA / "mooncake_conversation_1000.jsonl").open() as file:
+        source = [json.loads(line) for line in islice(file, 200)]
+    seen: set[int] = set()
+    hits = 0
+    for row in source:
+        known = [h in seen for h in row["hash_ids"]]
+        shared = known.index(False) if False in known else len(known)
+        hits += min(512 * shared, row["input_length"])
+        seen.update(row["hash_ids"])
+    recorded = hits / sum(row["input_length"] for row in source)
+    texts = [prompts.for_item(item, 0, k) for k, item in enumerate(first("mooncake", 200))]
+    assert recorded > 0.3
+    assert reusable(texts) == pytest.approx(recorded, abs=0.02)
 
 
 # --- the Azure slices ---
@@ -176,7 +293,9 @@ def test_the_licence_travels_with_the_slices() -> None:
     readme = (DATA / "README.md").read_text()
     assert "CC-BY 4.0" in readme
     assert "Splitwise" in readme
-    assert all(path.name in readme for path in DATA.glob("*.csv"))
+    assert "Apache-2.0" in readme
+    assert "Mooncake" in readme
+    assert all(path.name in readme for path in DATA.iterdir() if path.name != "README.md")
 
 
 # --- files ---
@@ -205,7 +324,8 @@ def test_a_jsonl_file_is_taken_as_written(tmp_path: Path) -> None:
     ]
     path.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
     one, two = islice(load_workload(str(path), seed=0).items, 2)
-    assert one == WorkItem(0.0, 700, 5, None, "mine", (0, 1), 1)
+    blocks = (Piece("block 0", 512), Piece("block 1", 512))
+    assert one == WorkItem(0.0, 700, 5, None, "mine", blocks, 1)
     assert two == WorkItem(2.0, 3, 6, "tell me more", "mine", line=2)
 
 
@@ -289,7 +409,8 @@ def test_a_written_prompt_is_used_word_for_word() -> None:
 
 def test_equal_hashes_share_their_prefix(prompts: PromptSource) -> None:
     def prompt(*hashes: int, tokens: int) -> tuple[int, ...]:
-        return prompts.for_item(WorkItem(0.0, tokens, 1, None, "x", hashes), 0, 0)
+        blocks = tuple(Piece(f"block {h}", 512) for h in hashes)
+        return prompts.for_item(WorkItem(0.0, tokens, 1, None, "x", blocks), 0, 0)
 
     one, two = prompt(4, 5, tokens=1000), prompt(4, 6, tokens=1024)
     assert (len(one), len(two)) == (1000, 1024)
