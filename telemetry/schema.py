@@ -86,7 +86,7 @@ class StepRecord:
     phase: Annotated[str, Col(_enum(PHASES), "what the step computed")]
     n_running: Annotated[int, _n("sequences admitted and unfinished when the step ran")]
     n_waiting: Annotated[int, _n("requests in the queue after scheduling")]
-    prefill_seqs: Annotated[int, _n("sequences with prompt tokens in the step")]
+    prefill_seqs: Annotated[int, _n("sequences with prompt tokens, recomputing ones apart")]
     decode_seqs: Annotated[int, _n("sequences that decoded one token")]
     prefill_tokens: Annotated[int, _n("prompt tokens computed, padding apart")]
     decode_tokens: Annotated[int, _n("tokens of decoding sequences, padding apart")]
@@ -119,7 +119,7 @@ class StepRecord:
     mfu: Annotated[float | None, Col("DOUBLE", "needed FLOPs / (t_step_s x peak)", "fraction")]
     mbu: Annotated[float | None, Col("DOUBLE", "needed bytes / (t_step_s x peak)", "fraction")]
     bound: Annotated[str | None, Col(_enum(BOUNDS), "larger modelled term, or overhead")]
-    kv_blocks_total: Annotated[int, _n("KV blocks in the cache")]
+    kv_blocks_total: Annotated[int, _n("KV blocks offered")]
     kv_blocks_used: Annotated[int, _n("blocks referenced by a sequence")]
     kv_blocks_cached: Annotated[int, _n("unreferenced blocks kept for their hash")]
     evictions: Annotated[int, _n("cached blocks dropped in this step")]
@@ -129,6 +129,9 @@ class StepRecord:
     recomputed_tokens: Annotated[int, _n("tokens computed again after preemption")]
     draft_tokens: Annotated[int | None, _n("speculated tokens")] = None
     accepted_tokens: Annotated[int | None, _n("speculated tokens accepted")] = None
+    recompute_seqs: Annotated[int | None, _n("sequences that recomputed tokens")] = None
+    recomputed_flops: Annotated[int | None, _flops("part of flops that was recomputation")] = None
+    recomputed_bytes: Annotated[int | None, _bytes("part of KV traffic of recomputation")] = None
 
 
 @dataclass(slots=True)
@@ -190,7 +193,7 @@ class EventRecord:
 
     t_ns: Annotated[int, _t("when")]
     step: Annotated[int | None, _n("step after which it took effect", "BIGINT")]
-    kind: Annotated[str, Col("VARCHAR", "scheduler_switch, max_batch, load, pause, resume, …")]
+    kind: Annotated[str, Col("VARCHAR", "scheduler_switch, max_batch, load, preempt, pause, …")]
     detail: Annotated[str, Col("JSON", "what changed")]
 
 

@@ -106,12 +106,14 @@ FROM clocks""",
 # Fewer slots than running sequences can be set while they run, hence greatest().
 STEP_SLOTS = View(
     "step_slots",
-    "per step, what its slots did: prefill, decode, padded (run for a finished sequence), held "
-    "(a running sequence that got no token), idle (slots - running - padded)",
+    "per step, what its slots did: prefill, decode, recompute (a preempted sequence's tokens "
+    "again), padded (run for a finished sequence), held (a running sequence that got no token), "
+    "idle (slots - running - padded)",
     """
 SELECT run_id, step, t_start_ns, t_step_s, scheduler, batch_slots,
-       prefill_seqs AS prefill_slots, decode_seqs AS decode_slots, padded_slots,
-       greatest(n_running - prefill_seqs - decode_seqs, 0) AS held_slots,
+       prefill_seqs AS prefill_slots, decode_seqs AS decode_slots,
+       coalesce(recompute_seqs, 0) AS recompute_slots, padded_slots,
+       greatest(n_running - prefill_seqs - decode_seqs - recompute_slots, 0) AS held_slots,
        greatest(batch_slots - n_running - padded_slots, 0) AS idle_slots
 FROM steps""",
 )
@@ -125,11 +127,35 @@ SLOT_STEPS = View(
 SELECT run_id, sum(batch_slots)::BIGINT AS slot_steps,
        sum(prefill_slots)::BIGINT AS prefill_slot_steps,
        sum(decode_slots)::BIGINT AS decode_slot_steps,
+       sum(recompute_slots)::BIGINT AS recompute_slot_steps,
        sum(padded_slots)::BIGINT AS padded_slot_steps,
        sum(held_slots)::BIGINT AS held_slot_steps,
        sum(idle_slots)::BIGINT AS idle_slot_steps,
        sum(padded_slots) / nullif(sum(batch_slots), 0)::DOUBLE AS padded_slot_fraction
 FROM step_slots GROUP BY run_id""",
+)
+
+PROMPT_WORK = View(
+    "prompt_work",
+    "per run, what became of the prompts of admitted requests: prefix_hit_tokens came from the "
+    "prefix cache, computed_prompt_tokens were computed for the first time. What preemption made "
+    "the engine compute again is recomputed_tokens alone: neither a hit nor useful. "
+    "prefix_hit_fraction = hits / prompt tokens, NULL before a request is admitted",
+    """
+WITH asked AS (
+  SELECT run_id, sum(preemptions)::BIGINT AS preemptions,
+         sum(prompt_tokens) FILTER (admitted_ns IS NOT NULL)::BIGINT AS prompt_tokens,
+         sum(cached_tokens) FILTER (admitted_ns IS NOT NULL)::BIGINT AS prefix_hit_tokens
+  FROM requests GROUP BY run_id),
+ran AS (
+  SELECT run_id, sum(prefill_tokens)::BIGINT AS computed_prompt_tokens,
+         sum(recomputed_tokens)::BIGINT AS recomputed_tokens
+  FROM steps GROUP BY run_id)
+SELECT run_id, prompt_tokens, prefix_hit_tokens,
+       coalesce(computed_prompt_tokens, 0) AS computed_prompt_tokens,
+       coalesce(recomputed_tokens, 0) AS recomputed_tokens, preemptions,
+       prefix_hit_tokens / nullif(prompt_tokens, 0)::DOUBLE AS prefix_hit_fraction
+FROM asked LEFT JOIN ran USING (run_id)""",
 )
 
 MAKESPAN = View(
@@ -171,13 +197,13 @@ GROUP BY r.run_id, r.ttft_slo_s, r.tpot_slo_s, m.makespan_s""",
 UTILISATION = View(
     "utilisation",
     "per run and phase: MBU = needed bytes / (time x peak bandwidth) and MFU = needed FLOPs / "
-    "(time x peak FLOP/s), needed = ran - padded. MBU of decode is phase 'decode': decode-only "
-    "steps. NULL without a peak.",
+    "(time x peak FLOP/s), needed = ran - padded - recomputed. MBU of decode is phase 'decode': "
+    "decode-only steps. NULL without a peak.",
     """
 SELECT s.run_id, s.phase, count(*) AS steps, sum(s.t_step_s) AS time_s,
-       sum(s.weight_bytes + s.kv_read_bytes + s.kv_write_bytes - s.padded_bytes)::DOUBLE
-         AS needed_bytes,
-       sum(s.flops - s.padded_flops)::DOUBLE AS needed_flops,
+       sum(s.weight_bytes + s.kv_read_bytes + s.kv_write_bytes - s.padded_bytes
+           - coalesce(s.recomputed_bytes, 0))::DOUBLE AS needed_bytes,
+       sum(s.flops - s.padded_flops - coalesce(s.recomputed_flops, 0))::DOUBLE AS needed_flops,
        needed_bytes / nullif(time_s * r.peak_bandwidth, 0) AS mbu,
        needed_flops / nullif(time_s * r.peak_flops, 0) AS mfu
 FROM steps s JOIN runs r ON r.run_id = s.run_id
@@ -198,6 +224,7 @@ VIEWS = (
     REQUEST_LATENCY,
     STEP_SLOTS,
     SLOT_STEPS,
+    PROMPT_WORK,
     MAKESPAN,
     GOODPUT,
     UTILISATION,

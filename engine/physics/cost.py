@@ -1,8 +1,9 @@
 """The exact cost of one step from its batch: FLOPs and bytes by part, and the times they imply.
 
-Counted is what ran, the padded part apart. Per row the linear layers cost 2 · linear_params; a
-query at position p attends to p + 1 positions; the LM head runs for sampled rows only. Weights
-are read once a step, KV once per sequence and chunk. FLOPs as in Kaplan et al. 2020, section 2.1.
+Counted is what ran; the padded and the recomputed part apart. Per row the linear layers cost
+2 · linear_params; a query at position p attends to p + 1 positions; the LM head runs for sampled
+rows only. Weights are read once a step, KV once per sequence and chunk. FLOPs as in Kaplan et al.
+2020, section 2.1.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class ChunkWork(NamedTuple):
     padded_tokens: rows that ran as padding after them (static prefill), positions continuing.
     sampled: rows that the LM head ran for.
     padded: the whole chunk was padding (decode row of a finished sequence of a static cohort).
+    recomputed: how many of the first tokens had been computed before a preemption took them.
     """
 
     tokens: int
@@ -28,6 +30,7 @@ class ChunkWork(NamedTuple):
     padded_tokens: int = 0
     sampled: int = 0
     padded: bool = False
+    recomputed: int = 0
 
 
 class WorkSums(NamedTuple):
@@ -51,6 +54,8 @@ class StepCost:
     kv_read_bytes: int
     kv_write_bytes: int
     padded_bytes: int
+    recomputed_flops: int = 0
+    recomputed_bytes: int = 0
 
     @property
     def flops(self) -> int:
@@ -66,13 +71,13 @@ class StepCost:
 
     @property
     def needed_flops(self) -> int:
-        """FLOPs that ran minus the padded ones."""
-        return self.flops - self.padded_flops
+        """FLOPs that ran minus the padded and the recomputed ones."""
+        return self.flops - self.padded_flops - self.recomputed_flops
 
     @property
     def needed_bytes(self) -> int:
-        """Bytes moved minus the padded ones."""
-        return self.bytes - self.padded_bytes
+        """Bytes moved minus the padded and the recomputed ones."""
+        return self.bytes - self.padded_bytes - self.recomputed_bytes
 
     @property
     def intensity(self) -> float:
@@ -85,14 +90,16 @@ def attended_positions(start: int, rows: int) -> int:
     return rows * start + rows * (rows + 1) // 2
 
 
-def _sum_work(chunks: Iterable[ChunkWork]) -> tuple[WorkSums, WorkSums]:
-    """Sums over all rows that ran and over the padding among them.
+def _sum_work(chunks: Iterable[ChunkWork]) -> tuple[WorkSums, WorkSums, WorkSums]:
+    """Sums over all rows that ran, over the padding among them, and over the recomputed ones.
 
-    Runs inside every engine step, hence one loop of plain integers.
+    Runs inside every engine step, hence one loop of plain integers. A chunk that also has fresh
+    tokens must read its context for them: then reading it is nobody's loss.
     """
     rows = attended = context = sampled = 0
     pad_rows = pad_attended = pad_context = pad_sampled = 0
-    for tokens, start, padding, samples, padded in chunks:
+    again_rows = again_attended = again_context = 0
+    for tokens, start, padding, samples, padded, again in chunks:
         n = tokens + padding
         if not n:
             continue
@@ -110,9 +117,14 @@ def _sum_work(chunks: Iterable[ChunkWork]) -> tuple[WorkSums, WorkSums]:
             pad_rows += padding
             pad_attended += seen - attended_positions(start, tokens)
             pad_context += padding
+        if again:
+            again_rows += again
+            again_attended += attended_positions(start, again)
+            again_context += start + again if again == tokens else 0
     return (
         WorkSums(rows, attended, context, sampled),
         WorkSums(pad_rows, pad_attended, pad_context, pad_sampled),
+        WorkSums(again_rows, again_attended, again_context, 0),
     )
 
 
@@ -130,7 +142,7 @@ def count_step(
     spec: ModelSpec, chunks: Iterable[ChunkWork], weight_dtype: str, kv_dtype: str
 ) -> StepCost:
     """Count one step exactly; dtypes are keys of DTYPE_BYTES, else ValueError."""
-    ran, padding = _sum_work(chunks)
+    ran, padding, again = _sum_work(chunks)
     kv_token_bytes = spec.kv_bytes_per_token(dtype_bytes(kv_dtype))
     linear, head = 2 * spec.linear_params, 2 * spec.head_params
     attention = spec.attention_flops_per_position
@@ -143,6 +155,8 @@ def count_step(
         kv_read_bytes=kv_token_bytes * ran.context,
         kv_write_bytes=kv_token_bytes * ran.rows,
         padded_bytes=kv_token_bytes * (padding.context + padding.rows),
+        recomputed_flops=linear * again.rows + attention * again.attended,
+        recomputed_bytes=kv_token_bytes * (again.context + again.rows),
     )
 
 

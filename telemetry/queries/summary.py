@@ -14,12 +14,15 @@ _COUNTS = """
 SELECT (SELECT count(*) FROM steps WHERE run_id = $run) AS steps,
        count(*) AS requests,
        count(*) FILTER (finish_reason IN ('stop', 'length')) AS completed,
-       (SELECT count(*) FROM tokens WHERE run_id = $run) AS output_tokens,
-       coalesce(sum(preemptions), 0)::BIGINT AS preemptions,
-       sum(cached_tokens) FILTER (admitted_ns IS NOT NULL)
-         / nullif(sum(prompt_tokens) FILTER (admitted_ns IS NOT NULL), 0)::DOUBLE
-         AS prefix_hit_fraction
+       (SELECT count(*) FROM tokens WHERE run_id = $run) AS output_tokens
 FROM requests WHERE run_id = $run"""
+
+_PROMPTS = """
+SELECT coalesce(any_value(preemptions), 0) AS preemptions,
+       any_value(prefix_hit_fraction) AS prefix_hit_fraction,
+       coalesce(any_value(computed_prompt_tokens), 0) AS computed_prompt_tokens,
+       coalesce(any_value(recomputed_tokens), 0) AS recomputed_tokens
+FROM prompt_work WHERE run_id = $run"""
 
 _RATES = """
 SELECT (SELECT makespan_s FROM makespan WHERE run_id = $run) AS makespan_s,
@@ -74,6 +77,7 @@ def run_summary(reader: Reader, run_id: str) -> dict[str, Any]:
     tokens, makespan_s = counts["output_tokens"], rates["makespan_s"]
     return {
         **counts,
+        **_row(reader, _PROMPTS, run),
         **rates,
         **_latencies(reader, run),
         "output_tokens_per_s": tokens / makespan_s if makespan_s else None,

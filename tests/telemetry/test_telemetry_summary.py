@@ -47,7 +47,17 @@ STEPS = (
     a_step(
         0, phase="prefill", t_step_s=0.1, prefill_seqs=1, flops=6000, padded_flops=1000, **SLOTS
     ),
-    a_step(1, phase="mixed", t_step_s=0.05, prefill_seqs=1, decode_seqs=1, **SLOTS, **WORK),
+    a_step(
+        1,
+        phase="mixed",
+        t_step_s=0.05,
+        prefill_tokens=24,
+        recomputed_tokens=15,
+        prefill_seqs=1,
+        decode_seqs=1,
+        **SLOTS,
+        **WORK,
+    ),
     a_step(2, phase="decode", t_step_s=0.1, decode_seqs=2, **SLOTS, **WORK),
     a_step(3, phase="decode", t_step_s=0.15, decode_seqs=1, padded_slots=1, **SLOTS, **WORK),
 )
@@ -88,6 +98,8 @@ def test_every_figure_of_a_tiny_run(memory: Store) -> None:
     assert found["mfu_prefill"] == pytest.approx(5000 / (0.1 * 100_000))
     assert found["preemptions"] == 2
     assert found["prefix_hit_fraction"] == 8 / 32
+    assert found["computed_prompt_tokens"] == 24
+    assert found["recomputed_tokens"] == 15
     assert found["goodput_per_s"] == pytest.approx(2 / 0.4)  # request 9 misses both
     assert found["dropped_records"] == 3
 
@@ -140,7 +152,10 @@ def test_a_lost_request_changes_the_hash(memory: Store) -> None:
 def test_what_is_unknown_is_none(memory: Store) -> None:
     run_id = memory.start_run(a_run())
     found = run_summary(memory.reader(), run_id)
-    counts = ("steps", "requests", "completed", "output_tokens", "preemptions", "dropped_records")
+    counts = (
+        *("steps", "requests", "completed", "output_tokens", "preemptions", "dropped_records"),
+        *("computed_prompt_tokens", "recomputed_tokens"),
+    )
     assert {name: found.pop(name) for name in counts} == dict.fromkeys(counts, 0)
     for name in ("ttft_s", "tpot_s"):
         assert found.pop(name) == {"p50": None, "p99": None}

@@ -208,6 +208,39 @@ def test_held_and_idle_slots(memory: Store) -> None:
     assert (found["held_slots"], found["idle_slots"]) == (2, 2)
 
 
+def test_a_slot_that_recomputes_is_neither_held_nor_useful(memory: Store) -> None:
+    slots = {"batch_slots": 8, "n_running": 5, "prefill_seqs": 1, "decode_seqs": 2}
+    run_id = a_run_of(memory, steps=[a_step(0, recompute_seqs=2, **slots)])
+    found = row(memory, "step_slots", run_id)
+    assert (found["recompute_slots"], found["held_slots"], found["idle_slots"]) == (2, 0, 3)
+    assert row(memory, "slot_steps", run_id)["recompute_slot_steps"] == 2
+
+
+def test_a_source_that_reports_no_recomputation(memory: Store) -> None:
+    unknown = {"recompute_seqs": None, "recomputed_flops": None, "recomputed_bytes": None}
+    step = a_step(0, batch_slots=2, n_running=2, decode_seqs=1, flops=8, t_step_s=1.0, **unknown)
+    run_id = a_run_of(memory, steps=[step], peak_flops=10.0, peak_bandwidth=1.0)
+    assert row(memory, "step_slots", run_id)["held_slots"] == 1
+    assert row(memory, "utilisation", run_id)["mfu"] == 0.8
+
+
+def test_what_became_of_the_prompts(memory: Store) -> None:
+    requests = [
+        finished(1, first=5, last=9, n=2, prompt_tokens=100, cached_tokens=32, preemptions=1),
+        finished(2, first=6, last=9, n=2, prompt_tokens=60, cached_tokens=48),
+        a_request(3, prompt_tokens=500),  # waits
+    ]
+    steps = [
+        a_step(0, prefill_tokens=80, prefix_hit_tokens=80),
+        a_step(1, recomputed_tokens=70, preemptions=1),
+    ]
+    found = row(memory, "prompt_work", a_run_of(memory, requests=requests, steps=steps))
+    assert (found["prompt_tokens"], found["prefix_hit_tokens"]) == (160, 80)
+    assert found["computed_prompt_tokens"] + found["prefix_hit_tokens"] == found["prompt_tokens"]
+    assert (found["recomputed_tokens"], found["preemptions"]) == (70, 1)
+    assert found["prefix_hit_fraction"] == 0.5
+
+
 def test_fewer_slots_than_running_sequences_leave_none_idle(memory: Store) -> None:
     step = a_step(0, batch_slots=2, n_running=5, decode_seqs=5)
     found = row(memory, "step_slots", a_run_of(memory, steps=[step]))
@@ -246,12 +279,21 @@ def test_utilisation_counts_needed_work_per_phase(memory: Store) -> None:
         a_step(1, phase="decode", t_step_s=1.5, flops=200, **{**decode, "padded_bytes": 0}),
         a_step(2, phase="prefill", t_step_s=0.25, flops=5000, padded_flops=1000, weight_bytes=1),
         a_step(3, phase="mixed", t_step_s=9.0, flops=10**9, weight_bytes=10**9),
+        a_step(
+            4,
+            phase="prefill",
+            t_step_s=0.25,
+            flops=900,
+            recomputed_flops=800,
+            kv_write_bytes=70,
+            recomputed_bytes=60,
+        ),
     ]
     run_id = a_run_of(memory, steps=steps, peak_flops=20_000.0, peak_bandwidth=1000.0)
     sql = "SELECT phase, steps, mbu, mfu FROM utilisation WHERE run_id = ?"
     found = {phase: values for phase, *values in memory.reader().rows(sql, [run_id])}
     assert found["decode"] == [2, (120 + 150) / (2.0 * 1000), (600 + 200) / (2.0 * 20_000)]
-    assert found["prefill"] == [1, 1 / (0.25 * 1000), 4000 / (0.25 * 20_000)]
+    assert found["prefill"] == [2, (1 + 10) / (0.5 * 1000), (4000 + 100) / (0.5 * 20_000)]
 
 
 def test_utilisation_is_unknown_without_peaks(memory: Store) -> None:

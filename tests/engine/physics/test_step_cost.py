@@ -83,9 +83,32 @@ def test_dtypes_scale_their_own_part() -> None:
     assert mixed.kv_read_bytes * 4 == fp32(*chunk).kv_read_bytes
 
 
+def test_a_preempted_sequence_recomputes_and_then_decodes() -> None:
+    """Seven of its eight tokens were computed before: what it needs is one decode."""
+    again = fp32(ChunkWork(tokens=8, start=0, sampled=1, recomputed=7))
+    decode = fp32(ChunkWork(tokens=1, start=7, sampled=1))
+    assert again.recomputed_flops == 7 * 240 + ATTENTION * (1 + 2 + 3 + 4 + 5 + 6 + 7)
+    assert again.needed_flops == decode.flops
+    assert again.recomputed_bytes == 7 * KV  # written; the decode reads all eight in any case
+    assert again.needed_bytes == decode.bytes + 7 * 4 * 4  # embedding rows are not KV traffic
+
+
+def test_a_chunk_that_only_recomputes_needs_nothing_but_weights() -> None:
+    cost = fp32(ChunkWork(tokens=3, start=2, recomputed=3))
+    assert cost.needed_flops == 0
+    assert cost.needed_bytes == cost.weight_bytes
+    assert cost.recomputed_bytes == (5 + 3) * KV
+
+
 sizes = st.integers(1, 400)
 chunks = st.builds(
-    ChunkWork, sizes, st.integers(0, 2000), st.integers(0, 50), st.integers(0, 1), st.booleans()
+    ChunkWork,
+    sizes,
+    st.integers(0, 2000),
+    st.integers(0, 50),
+    st.integers(0, 1),
+    st.booleans(),
+    st.just(0),
 )
 
 
@@ -133,6 +156,17 @@ def test_padding_is_a_part_of_what_ran(batch: list[ChunkWork]) -> None:
     bare = [c._replace(padded_tokens=0) for c in batch if not c.padded]
     assert cost.needed_flops == fp32(*bare).flops
     assert 0 <= cost.padded_bytes <= cost.kv_bytes
+
+
+@given(sizes, st.integers(0, 2000), st.integers(0, 1), st.data())
+def test_recomputing_is_what_a_chunk_costs_beyond_its_fresh_tokens(
+    n: int, start: int, sampled: int, data: st.DataObject
+) -> None:
+    again = data.draw(st.integers(0, n))
+    cost = fp32(ChunkWork(n, start, sampled=sampled if again < n else 0, recomputed=again))
+    fresh = fp32(ChunkWork(n - again, start + again, sampled=sampled if again < n else 0))
+    assert cost.needed_flops == fresh.flops
+    assert cost.kv_bytes - cost.recomputed_bytes == fresh.kv_bytes
 
 
 def test_times_divide_by_the_peaks() -> None:
