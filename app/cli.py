@@ -16,6 +16,7 @@ from app.options import Concurrency, Json, Rate, Threads, Workload, with_engine
 from engine.config import EngineConfig
 from engine.errors import UserError
 from engine.messages import Load
+from engine.models.names import DEFAULT_MODEL
 from telemetry.database import StoreError
 
 app = typer.Typer(
@@ -90,6 +91,47 @@ def calibrate(
         print(json.dumps(found.model_dump(mode="json")))
     else:
         print_calibration(found)
+
+
+@app.command(
+    epilog="Example: stepscope bench --dtype bf16 --against llama.cpp --peers ~/peers --out b.json"
+)
+def bench(
+    dtype: Annotated[
+        list[str] | None, typer.Option(help="fp32, bf16, int8, int4 or auto; again for more.")
+    ] = None,
+    against: Annotated[
+        list[str] | None, typer.Option(help="transformers, llama.cpp or vllm; again for more.")
+    ] = None,
+    peers: Annotated[
+        Path | None,
+        typer.Option(help="Folder with one virtual environment a peer; or STEPSCOPE_PEERS."),
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="The default model, a GGUF file, or a Hugging Face folder.")
+    ] = DEFAULT_MODEL,
+    threads: Threads = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Parts, such as decode,prefill,clients; default: all.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Measurements of which the median counts.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="Two repeats.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Save the result as JSON here, too.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure this engine on this machine, alone or beside others on the same weights."""
+    from app.bench.command import run_bench, save
+    from app.bench.options import bench_options
+    from app.bench.report import print_report
+
+    options = bench_options(dtype, against, peers, model, threads, only, repeats, quick, out)
+    result = run_bench(options)
+    if out is not None:
+        save(result, out)
+    if as_json:
+        print(json.dumps(result))
+    else:
+        print_report(result)
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""`stepscope bench`: this engine on this machine, and beside others on the same weights."""

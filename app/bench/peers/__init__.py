@@ -1,0 +1,1 @@
+"""One stand-alone script for each peer; it runs under that peer's own interpreter."""
