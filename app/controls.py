@@ -1,17 +1,29 @@
-"""Controls that belong to pages: the generated load, max batch, and a person's prompt."""
+"""Controls that belong to pages: the generated load, the engine's limits, a person's prompt."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import state
+from app.amounts import (
+    blocks_choices,
+    blocks_text,
+    budget_choices,
+    budget_text,
+    parse_blocks,
+    parse_budget,
+)
 from app.arrivals import OFF, Arrivals, ArrivalsError, choices, parse
-from app.follow import changed, follow
+from app.follow import changed, follow, tell_refusals
 from app.frame import REFRESH_S
 from app.units import si
+
+if TYPE_CHECKING:
+    from engine.messages import Ready, Status
 
 MAX_BATCHES = (1, 2, 4, 8, 10, 16, 24, 32, 48, 64)
 PRESETS = {
@@ -31,33 +43,75 @@ def controls_row() -> DeltaGenerator:
 
 @st.fragment(run_every=REFRESH_S)
 def load_controls(is_live: bool) -> None:
-    """Workload, its arrivals, and max batch, as the engine has them."""
+    """Workload, its arrivals, and the limits of a step, as the engine has them."""
     current = state.session()
     ready, status = (current.ready, current.status) if current else (None, None)
     off = not is_live or ready is None or status is None
+    if current:
+        tell_refusals(current, KEYS)
+    with st.container(
+        horizontal=True, width="content", vertical_alignment="center", gap="xsmall", wrap=False
+    ):
+        _load_boxes(ready, status, off)
+        _limit_boxes(ready, status, off)
+
+
+KEYS = ("workload", "arrivals", "max_batch", "chunk_tokens", "kv_blocks", "prefix_cache")
+
+
+def _load_boxes(ready: Ready | None, status: Status | None, off: bool) -> None:
     workloads = list(ready.workloads) if ready else ["steady"]
     load = status.load if status else None
     actual = Arrivals(load is None, load.concurrency, load.rate) if load else Arrivals(off=True)
     if load:
         follow("workload", load.workload)
     follow("arrivals", str(actual))
-    if status:
-        follow("max_batch", status.max_batch)
-    with st.container(
-        horizontal=True, width="content", vertical_alignment="center", gap="small", wrap=False
-    ):
-        _select("Workload", "workload", _with(workloads, load and load.workload), off, 150)
-        _select("Load", "arrivals", choices(actual), off, 165, new=True)
-        sizes = _with(list(MAX_BATCHES), status and status.max_batch)
-        _select("Max batch", "max_batch", sizes, off, 150)
+    names = workloads if load is None or load.workload in workloads else [*workloads, load.workload]
+    _select("Workload", "workload", names, off, 118, _send_load)
+    _select("Load", "arrivals", choices(actual), off, 138, _send_load, new=True)
 
 
-def _with(options: list[Any], actual: Any) -> list[Any]:
-    return options if actual is None or actual in options else [*options, actual]
+def _limit_boxes(ready: Ready | None, status: Status | None, off: bool) -> None:
+    """Max batch, token budget (which only `chunked` has), KV blocks and the prefix cache."""
+    sizes, budgets, blocks = [], [], []
+    if ready and status:
+        follow("max_batch", _batch_text(status.max_batch))
+        follow("chunk_tokens", budget_text(status.chunk_tokens))
+        follow("kv_blocks", blocks_text(status.kv_blocks))
+        follow("prefix_cache", status.prefix_cache)
+        sizes = [_batch_text(n) for n in sorted({*MAX_BATCHES, status.max_batch})]
+        budgets = budget_choices(status.chunk_tokens)
+        blocks = blocks_choices(_capacity(ready), status.kv_blocks)
+    unused = status is None or status.scheduler != "chunked"
+    _select("Max batch", "max_batch", sizes, off, 106, _send_batch)
+    _select("Token budget", "chunk_tokens", budgets, off or unused, 116, _send_budget, new=True)
+    _select("KV blocks", "kv_blocks", blocks, off, 112, _send_blocks, new=True)
+    st.toggle(
+        "prefix cache",
+        key="prefix_cache",
+        disabled=off,
+        width=106,
+        on_change=changed,
+        args=("prefix_cache", _send_prefix_cache),
+    )
+
+
+def _capacity(ready: Ready) -> int:
+    return ready.limits["kv_blocks_capacity"]
+
+
+def _batch_text(size: int) -> str:
+    return f"batch {size}"
 
 
 def _select(
-    label: str, key: str, options: list[Any], off: bool, width: int, new: bool = False
+    label: str,
+    key: str,
+    options: list[str],
+    off: bool,
+    width: int,
+    send: Callable[[state.Session, Any], str | None],
+    new: bool = False,
 ) -> None:
     st.selectbox(
         label,
@@ -67,14 +121,31 @@ def _select(
         width=width,
         label_visibility="collapsed",
         accept_new_options=new,
-        format_func=(lambda n: f"max batch {n}") if key == "max_batch" else str,
         on_change=changed,
-        args=(key, _send_batch if key == "max_batch" else _send_load),
+        args=(key, send),
     )
 
 
-def _send_batch(current: state.Session, size: Any) -> None:
-    current.configure(max_batch=int(size))
+def _send_batch(current: state.Session, text: str) -> None:
+    current.configure(max_batch=int(text.split()[-1]))
+
+
+def _send_budget(current: state.Session, text: str) -> str:
+    tokens = parse_budget(text)
+    current.configure(chunk_tokens=tokens)
+    return budget_text(tokens)
+
+
+def _send_blocks(current: state.Session, text: str) -> str | None:
+    if current.ready is None:
+        return None
+    blocks = parse_blocks(text, _capacity(current.ready))
+    current.configure(kv_blocks=blocks)
+    return blocks_text(blocks)
+
+
+def _send_prefix_cache(current: state.Session, on: bool) -> None:
+    current.configure(prefix_cache=on)
 
 
 def _send_load(current: state.Session, _: Any) -> None:

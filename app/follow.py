@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import streamlit as st
@@ -32,14 +32,20 @@ def follow(key: str, actual: Any) -> None:
         st.session_state[key] = actual
 
 
-def changed(key: str, send: Callable[[state.Session, Any], None]) -> None:
-    """on_change of a followed widget: send its new value to the engine."""
+def changed(key: str, send: Callable[[state.Session, Any], Any]) -> None:
+    """on_change of a followed widget: send its new value to the engine.
+
+    send may return how the engine's confirmation will read, where a person typed it otherwise.
+    """
     current, value = state.session(), st.session_state[key]
     if current is None or value is None or _is_echo(key, value):
         return
     st.session_state[f"{key}:sent"] = (value, now_ns() + int(PATIENCE_S * 1e9))
     try:
-        send(current, value)
+        confirmed = send(current, value)
+        if confirmed is not None:
+            deadline = st.session_state[f"{key}:sent"][1]
+            st.session_state[f"{key}:sent"] = (confirmed, deadline)
     except Exception as error:  # one line for the person; the widget goes back by itself
         st.session_state.pop(f"{key}:sent", None)
         st.toast(str(error), icon=":material/error:")
@@ -49,3 +55,15 @@ def _is_echo(key: str, value: Any) -> bool:
     """Whether this is the value that the widget left when it followed the engine just now."""
     left = st.session_state.get(f"{key}:left")
     return left is not None and left[0] == value and now_ns() < left[1]
+
+
+def tell_refusals(current: state.Session, keys: Sequence[str]) -> None:
+    """Where the engine refused a change of this tab: say why, and show what is real at once."""
+    newest = current.rejections[-1] if current.rejections else None
+    seen = st.session_state.get("refusal")
+    st.session_state["refusal"] = newest
+    if newest is None or newest is seen:
+        return
+    mine = [key for key in keys if st.session_state.pop(f"{key}:sent", None)]
+    if mine:
+        st.toast(newest.message, icon=":material/error:")

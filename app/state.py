@@ -7,12 +7,12 @@ that no file has, survives that, and with it the engine.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 if TYPE_CHECKING:
-    from engine.messages import Progress, Ready, Status
+    from engine.messages import Progress, Ready, Rejected, Status
     from telemetry.store import Store
 
 _NAME = "_stepscope_registry"
@@ -53,6 +53,8 @@ class Session(Protocol):
     def engine_pid(self) -> int | None: ...
     @property
     def store(self) -> Store: ...
+    @property
+    def rejections(self) -> Sequence[Rejected]: ...
     @property
     def last_ticket(self) -> str | None: ...
     def submit_text(

@@ -14,12 +14,13 @@ with controls_row():
     legend(
         [
             ("memory", "weights", ""),
-            ("cached", "KV", ""),
+            ("cached", "KV, cached", ""),
             ("compute", "math", ""),
             ("memory", "below roof", "hatch"),
             ("overhead", "host", ""),
             ("prefill", "prefill", ""),
             ("decode", "decode", ""),
+            ("lost", "recomputed", ""),
         ]
     )
 left, right = st.columns([3, 2], gap="small")

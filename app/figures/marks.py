@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -11,21 +12,19 @@ from app.theme import Theme, note
 
 MAX_LABELS = 6
 # Of these many can come in a row; the line says enough after the first.
-_CROWDED = ("peak_beaten", "drop")
+_CROWDED = ("peak_beaten", "drop", "preempt")
 
 
 def label(kind: str, raw: Any) -> str:
-    """A few words for an event: "→ static", "max batch 10", "load skew × 8", …"""
+    """A few words for an event: "→ static", "max batch 10", "load skew × 8", "KV 64 blocks", …"""
     facts = detail(raw)
-    if kind == "scheduler_switch":
-        return f"→ {facts.get('to', 'switch')}"
-    if kind == "max_batch":
-        return f"max batch {facts.get('to', facts.get('max_batch', ''))}".strip()
-    if kind == "load":
-        return _load_label(facts)
-    if kind == "peak_beaten":
-        return "peak beaten: recalibrate"
-    return kind.replace("_", " ")
+    words = _WORDS.get(kind)
+    return kind.replace("_", " ") if words is None else words(facts).strip()
+
+
+def _preempted(facts: dict[str, Any]) -> str:
+    """One, or a series of them that the query has merged."""
+    return f"preempted × {facts['count']}" if facts.get("count", 1) > 1 else "preempted"
 
 
 def _load_label(facts: dict[str, Any]) -> str:
@@ -37,6 +36,18 @@ def _load_label(facts: dict[str, Any]) -> str:
     if wanted.get("rate") is not None:
         return f"{wanted['workload']} {wanted['rate']:g}/s"
     return str(wanted["workload"])
+
+
+_WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "scheduler_switch": lambda facts: f"→ {facts.get('to', 'switch')}",
+    "max_batch": lambda facts: f"max batch {facts.get('to', '')}",
+    "chunk_tokens": lambda facts: f"budget {facts.get('to', '')}",
+    "prefix_cache": lambda facts: f"prefix cache {'on' if facts.get('to') else 'off'}",
+    "kv_blocks": lambda facts: f"KV {facts.get('to', '')} blocks",
+    "load": _load_label,
+    "preempt": _preempted,
+    "peak_beaten": lambda facts: "peak beaten: recalibrate",
+}
 
 
 def lines(

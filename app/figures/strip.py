@@ -13,6 +13,7 @@ from app.units import count, duration
 
 HEIGHT_PX = 252
 CLIP_MEDIANS = 4
+TOKENS = ("decode", "prefill", "cached", "lost")  # from the bottom up
 MAX_CALLOUTS = 4
 _STEP_DOMAIN = [0.42, 1.0]
 _TOKEN_DOMAIN = [0.0, 0.27]
@@ -38,7 +39,7 @@ def strip(
     """
     tallest_ms = float(bars["t_step_s"].max()) * 1e3
     limit_ms, cut = clip_at(median_s * 1e3, tallest_ms)
-    totals = bars["prefill_tokens"] + bars["decode_tokens"] + bars["lost_tokens"]
+    totals = bars[[f"{kind}_tokens" for kind in TOKENS]].sum(axis=1)
     limit_tokens, cut_tokens = clip_at(max(float(totals.median()), 2.0), float(totals.max()))
     tops = (nice_ceiling(limit_ms * 1.14), nice_ceiling(limit_tokens * 1.1))
     data = _steps(bars, look, limit_ms) + _tokens(bars, look, limit_tokens)
@@ -82,12 +83,15 @@ def _steps(bars: pd.DataFrame, look: Theme, limit_ms: float) -> list[dict[str, A
     ]
 
 
+_TELLS = {"cached": "cached, not computed,", "lost": "recomputed"}
+
+
 def _tokens(bars: pd.DataFrame, look: Theme, limit: float) -> list[dict[str, Any]]:
     """Stacked by hand, decode at the bottom, since bars are cut at the limit."""
     out: list[dict[str, Any]] = []
     base = pd.Series(0.0, index=bars.index)
-    for name, column in (("decode", "decode"), ("prefill", "prefill"), ("lost", "lost")):
-        tokens = bars[f"{column}_tokens"].astype(float)
+    for name in TOKENS:
+        tokens = bars[f"{name}_tokens"].astype(float)
         rows = tokens > 0
         ends = (base + tokens).clip(upper=limit)
         shown = (ends - base.clip(upper=limit))[rows]
@@ -103,7 +107,7 @@ def _tokens(bars: pd.DataFrame, look: Theme, limit: float) -> list[dict[str, Any
                 "textposition": "none",
                 "yaxis": "y2",
                 "marker": {"color": look.fill(name), "line": {"width": 0}},
-                "hovertemplate": f"%{{text}} {name} tokens<extra></extra>",
+                "hovertemplate": f"%{{text}} {_TELLS.get(name, name)} tokens<extra></extra>",
             }
         )
         base = base + tokens

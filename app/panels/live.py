@@ -116,8 +116,7 @@ def _tiles(
     slo = known(run["tpot_slo_s"])
     target = f"target {duration(slo)}" if slo is not None else "no target set"
     late = worst is not None and slo is not None and worst > slo
-    cap, blocks = int(newest["batch_slots"]), int(newest["kv_blocks_total"])
-    held = int(newest["kv_blocks_used"]) / blocks if blocks else None
+    cap = int(newest["batch_slots"])
     rate = 0.0 if paused else float(seconds["tokens"].iloc[-1])
     since = "paused" if paused else "last second"
     return tiles(
@@ -137,16 +136,27 @@ def _tiles(
                 _series(seconds["waiting"]),
                 "prefill",
             ),
-            tile(
-                "KV cache",
-                percent(held),
-                f"{count(newest['kv_blocks_used'])} of {count(blocks)} blocks",
-                _series(seconds["kv_blocks_used"]),
-                "cached",
-            ),
+            _kv_tile(seconds, newest),
             tile(f"worst gap, {GAP_SPAN_S:g} s", duration(worst), target, by_second, "lost", late),
         ]
     )
+
+
+def _kv_tile(seconds: pd.DataFrame, newest: dict[str, Any]) -> str:
+    """How full the cache is, and what came of it in the last 10 s: preemptions, else hits."""
+    blocks, used = int(newest["kv_blocks_total"]), int(newest["kv_blocks_used"])
+    recent = seconds.tail(int(GAP_SPAN_S))
+    preempted = int(recent["preempted"].fillna(0).sum())
+    hits = float(recent["cached_tokens"].fillna(0).sum())
+    prompts = hits + float(recent["prompt_tokens"].fillna(0).sum())
+    remark = f"{count(used)} of {count(blocks)} blocks"
+    if preempted:
+        remark = f"of {count(blocks)} · {count(preempted)} preempted"
+    elif hits:
+        remark = f"of {count(blocks)} · {percent(hits / prompts)} hits"
+    series = _series(seconds["kv_blocks_used"])
+    share = percent(used / blocks) if blocks else percent(None)
+    return tile("KV cache", share, remark, series, "cached", preempted > 0)
 
 
 _LIMITS = {"tokens": "token budget", "blocks": "KV blocks"}

@@ -64,7 +64,13 @@ def _gantt(
     return gantt(rows, queue, marks, held, window, look)
 
 
-_UNLIKE = (("load", "the load"), ("max_batch", "max batch"))
+_UNLIKE = (
+    ("load", "the load"),
+    ("max_batch", "max batch"),
+    ("chunk_tokens", "the token budget"),
+    ("prefix_cache", "the prefix cache"),
+    ("kv_blocks", "the KV cache"),
+)
 _LEGEND = (
     ("prefill", "prefill", ""),
     ("decode", "decode", ""),
@@ -78,6 +84,7 @@ _LEGEND = (
 _AT_ONCE = "No slot-step is padding: a finished sequence frees its slot at once."
 _UNPADDED = {
     "continuous": _AT_ONCE,
+    "chunked": _AT_ONCE,
     "no-batching": _AT_ONCE,
     "static": "No slot-step is padding so far: padding begins when a sequence of a batch finishes.",
 }

@@ -53,6 +53,8 @@ def _last_step(newest: dict[str, Any]) -> str:
         (newest["prefill_tokens"], "prompt tokens"),
         (newest["decode_tokens"], "decoded"),
         (newest["padded_slots"], "padded"),
+        (newest["prefix_hit_tokens"], "from the prefix cache"),
+        (newest["recomputed_tokens"], "recomputed"),
     ]
     made = ", ".join(f"{count(n)} {what}" for n, what in parts if n)
     took = duration(float(newest["t_step_s"]))

@@ -33,7 +33,7 @@ def newest(reader: Reader, run_id: str) -> dict[str, Any] | None:
     sql = f"""
     SELECT step, t_step_s, scheduler, phase, n_running, n_waiting, decode_seqs, padded_slots,
            prefill_tokens, decode_tokens, batch_slots, limit_bound, kv_blocks_used,
-           kv_blocks_total, flops, intensity,
+           kv_blocks_total, flops, intensity, prefix_hit_tokens, recomputed_tokens, preemptions,
            {_END} AS end_ns
     FROM steps WHERE run_id = $run AND step = (SELECT max(step) FROM steps WHERE run_id = $run)
     """
@@ -100,7 +100,8 @@ def strip(
 
     Without `width_s` a bar is a step. With it a bar is a bin on the clock: step, t_step_s, phase
     and t_host_s of its longest step, and the tokens of the step with most of them (never added up
-    over steps). A step longer than a bin is drawn where and as long as it was.
+    over steps). A step longer than a bin is drawn where and as long as it was. cached_tokens came
+    from the prefix cache and were not computed; lost_tokens were computed again.
     """
     if width_s is None:
         binned, wide = "step", "true"
@@ -109,7 +110,7 @@ def strip(
     sql = f"""
     WITH window_steps AS (
         SELECT *, CAST({binned} AS BIGINT) AS bin,
-               prefill_tokens + decode_tokens + recomputed_tokens AS all_tokens
+               prefill_tokens + decode_tokens + recomputed_tokens + prefix_hit_tokens AS all_tokens
         FROM steps WHERE run_id = $run AND t_start_ns >= $since
     ), bars AS (
         SELECT bin, count(*) AS n, arg_max(step, t_step_s) AS step,
@@ -118,12 +119,13 @@ def strip(
                arg_max(n_running, t_step_s) AS n_running,
                arg_max(prefill_tokens, all_tokens) AS prefill_tokens,
                arg_max(decode_tokens, all_tokens) AS decode_tokens,
+               arg_max(prefix_hit_tokens, all_tokens) AS cached_tokens,
                arg_max(recomputed_tokens, all_tokens) AS lost_tokens,
                max(involuntary_switches) AS involuntary_switches
         FROM window_steps GROUP BY bin
     )
     SELECT step, n, phase, t_step_s, t_host_s, n_running, prefill_tokens, decode_tokens,
-           lost_tokens, involuntary_switches,
+           cached_tokens, lost_tokens, involuntary_switches,
            CASE WHEN {wide} THEN (t_start_ns - $end) / 1e9 + t_step_s / 2
                 ELSE ((bin + 0.5) * $bin_ns - $end) / 1e9 END AS x_s,
            CASE WHEN {wide} THEN t_step_s ELSE $bin_ns / 1e9 END AS width_s
@@ -136,8 +138,9 @@ def strip(
 def per_second(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:
     """One row per second of the window, oldest first: second (0 = newest) and the tiles' series.
 
-    tokens counts emitted tokens, running, waiting and kv_blocks_used are each second's largest.
-    A second without a step has 0 tokens and NULL for the rest.
+    tokens counts emitted tokens, running, waiting and kv_blocks_used are each second's largest;
+    prompt_tokens (computed), cached_tokens and preempted are its sums. A second without a step has
+    0 tokens and NULL for the rest.
     """
     sql = f"""
     WITH seconds AS (SELECT range AS second FROM range($span)),
@@ -146,10 +149,13 @@ def per_second(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.Da
         WHERE run_id = $run AND t_ns > $since AND t_ns <= $end GROUP BY 1
     ), had AS (
         SELECT ($end - {_END}) // 1000000000 AS second, max(n_running) AS running,
-               max(n_waiting) AS waiting, max(kv_blocks_used) AS kv_blocks_used
+               max(n_waiting) AS waiting, max(kv_blocks_used) AS kv_blocks_used,
+               sum(prefill_tokens) AS prompt_tokens, sum(prefix_hit_tokens) AS cached_tokens,
+               sum(preemptions) AS preempted
         FROM steps WHERE run_id = $run AND t_start_ns > $since GROUP BY 1
     )
-    SELECT second, coalesce(tokens, 0) AS tokens, running, waiting, kv_blocks_used
+    SELECT second, coalesce(tokens, 0) AS tokens, running, waiting, kv_blocks_used,
+           prompt_tokens, cached_tokens, preempted
     FROM seconds LEFT JOIN made USING (second) LEFT JOIN had USING (second)
     ORDER BY second DESC
     """
@@ -180,16 +186,34 @@ def marks(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFra
     """Events to mark on a time axis: x_s, step, kind, detail; of a crowded kind the newest 12.
 
     What came after the newest step is at 0 until another step runs. The pauses between single
-    steps are left out: they are one pause.
+    steps are left out: they are one pause. Preemptions that follow each other within a thirtieth
+    of the window are one mark at the first of them, its detail {"count": …}.
     """
     sql = """
-    SELECT least((t_ns - $end) / 1e9, 0.0) AS x_s, step, kind, detail FROM (
-        SELECT *, row_number() OVER (PARTITION BY kind ORDER BY t_ns DESC) AS place FROM events
-        WHERE run_id = $run AND t_ns >= $since
+    WITH window_events AS (
+        SELECT t_ns, step, kind, detail,
+               kind = 'preempt' AND t_ns - lag(t_ns) OVER by_kind < $apart AS follows
+        FROM events WHERE run_id = $run AND t_ns >= $since
         AND NOT coalesce(TRY_CAST(detail->>'$.single_step' AS BOOLEAN), false)
-    ) WHERE place <= 12 ORDER BY t_ns
+        WINDOW by_kind AS (PARTITION BY kind ORDER BY t_ns)
+    ), numbered AS (
+        SELECT *, count(*) FILTER (NOT coalesce(follows, false)) OVER (
+            PARTITION BY kind ORDER BY t_ns, step ROWS UNBOUNDED PRECEDING) AS island
+        FROM window_events
+    ), merged AS (
+        SELECT min(t_ns) AS t_ns, min(step) AS step, kind,
+               CASE WHEN kind = 'preempt' THEN json_object('count', count(*))
+                    ELSE any_value(detail) END AS detail
+        FROM numbered GROUP BY kind, island
+    ), placed AS (
+        SELECT *, row_number() OVER (PARTITION BY kind ORDER BY t_ns DESC) AS place FROM merged
+    )
+    SELECT least((t_ns - $end) / 1e9, 0.0) AS x_s, step, kind, detail FROM placed
+    WHERE place <= 12 ORDER BY t_ns
     """
-    return reader.frame(sql, {"run": run_id, "end": end_ns, "since": end_ns - int(span_s * 1e9)})
+    span_ns = int(span_s * 1e9)
+    window = {"since": end_ns - span_ns, "apart": span_ns // 30}
+    return reader.frame(sql, {"run": run_id, "end": end_ns, **window})
 
 
 def busy(reader: Reader, run_id: str) -> bool:

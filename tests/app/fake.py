@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.state import Phase
-from engine.messages import Load, Progress, Ready, Status
+from engine.messages import Load, Progress, Ready, Rejected, Status
 from telemetry.store import Store
 from tests.app.synthetic import RUN_ID
 
@@ -53,6 +53,7 @@ class FakeSession:
     last_ticket: str | None = None
     deaf: bool = False
     asked: list[tuple[Any, ...]] = field(default_factory=list)
+    rejections: list[Rejected] = field(default_factory=list)
     answers: dict[str, FakeAnswer] = field(default_factory=dict)
 
     def _set(self, **changes: Any) -> None:

@@ -67,7 +67,7 @@ def test_widgets_show_the_engines_state(fake: FakeSession) -> None:
     assert at.session_state["scheduler"] == "static"
     assert at.selectbox(key="workload").value == "skew"
     assert at.selectbox(key="arrivals").value == "12 streams"
-    assert at.selectbox(key="max_batch").value == 24
+    assert at.selectbox(key="max_batch").value == "batch 24"
     assert at.button(key="pause").label == "Resume"
     assert not at.button(key="step").disabled
 
@@ -88,21 +88,21 @@ def test_an_echo_of_the_old_value_does_not_undo_another_tabs_change(
     at = opened()
     fake.status = status(max_batch=24)
     at.run()
-    at.selectbox(key="max_batch").select(10).run()
+    at.selectbox(key="max_batch").select("batch 10").run()
     assert fake.asked == []
-    assert at.selectbox(key="max_batch").value == 24
-    at.selectbox(key="max_batch").select(32).run()
+    assert at.selectbox(key="max_batch").value == "batch 24"
+    at.selectbox(key="max_batch").select("batch 32").run()
     assert fake.asked == [("configure", {"max_batch": 32})]
     monkeypatch.setattr("app.follow.ECHO_S", 0.0)
     fake.status = status(max_batch=16)
     at.run()
-    at.selectbox(key="max_batch").select(32).run()
+    at.selectbox(key="max_batch").select("batch 32").run()
     assert fake.asked[1:] == [("configure", {"max_batch": 32})]
 
 
 def test_a_choice_reaches_the_engine(fake: FakeSession) -> None:
     at = opened()
-    at.selectbox(key="max_batch").select(32).run()
+    at.selectbox(key="max_batch").select("batch 32").run()
     assert ("configure", {"max_batch": 32}) in fake.asked
     at.selectbox(key="arrivals").select("8 streams").run()
     assert fake.status is not None
@@ -119,9 +119,9 @@ def test_a_click_is_kept_until_the_engine_answers(fake: FakeSession) -> None:
     """A rerun before the engine confirmed must not throw the widget back."""
     fake.deaf = True
     at = opened()
-    at.selectbox(key="max_batch").select(32).run()
+    at.selectbox(key="max_batch").select("batch 32").run()
     at.run()
-    assert at.selectbox(key="max_batch").value == 32
+    assert at.selectbox(key="max_batch").value == "batch 32"
 
 
 def test_a_refused_change_returns_to_the_truth(
@@ -130,9 +130,9 @@ def test_a_refused_change_returns_to_the_truth(
     monkeypatch.setattr("app.follow.PATIENCE_S", 0.0)
     fake.deaf = True
     at = opened()
-    at.selectbox(key="max_batch").select(32).run()
+    at.selectbox(key="max_batch").select("batch 32").run()
     at.run()
-    assert at.selectbox(key="max_batch").value == 10
+    assert at.selectbox(key="max_batch").value == "batch 10"
 
 
 def test_pause_resume_and_step(fake: FakeSession) -> None:
