@@ -1,34 +1,41 @@
-"""torch on a CPU."""
+"""The CPU: vector kernels where they run, torch's ops elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from engine.backends.base import Backend
-from engine.backends.inputs import StepInputs, build_inputs
-from engine.backends.kv_cache import KVCache
+from engine.backends.torch_runner import TORCH_DTYPES, TorchRunner
 from engine.batch import ScheduledBatch, StepOutput
-from engine.errors import unknown
-from engine.models.llama import LlamaModel
+from engine.errors import UserError, unknown
+from engine.models.simd_weights import fits
 from engine.models.weights import ModelSource
 from engine.sampling import Sampler
+from kernels.attention.cache_layout import PAGE_TOKENS
+from kernels.simd.support import runs
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES = ("fp32", "bf16", "int8", "int4")
+KERNELS = ("auto", "vector", "torch")
 
 
-def torch_dtype(name: str) -> torch.dtype:
-    """Raises UserError naming the dtypes that this backend computes in."""
-    if name not in DTYPES:
-        raise unknown("dtype", name, DTYPES)
-    return DTYPES[name]
+class Runner(Protocol):
+    """Weights, cache and forward pass of one kind of kernels."""
+
+    kernels: ClassVar[str]
+
+    def prepare(self, batch: ScheduledBatch, pad_token: int) -> Any: ...
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Logits [sampled, vocab], in order of the batch; gone with the next call."""
+        ...
 
 
 class CPUBackend(Backend):
-    """Packed weights, a paged cache, and a sampler."""
+    """A runner and a sampler."""
 
     name: ClassVar[str] = "cpu"
 
@@ -39,22 +46,28 @@ class CPUBackend(Backend):
         dtype: str,
         kv_dtype: str,
         kv_slots: int,
+        block_size: int = PAGE_TOKENS,
+        kernels: str = "auto",
         progress: Callable[[float], None] = lambda _: None,
     ) -> None:
-        self.model = LlamaModel(source.config, source.get, torch_dtype(dtype), progress)
-        self.cache = KVCache(source.config, kv_slots, torch_dtype(kv_dtype))
+        """kernels: vector, torch, or auto, the first that runs. Raises UserError."""
+        make = _runner(source, dtype, kv_dtype, block_size, kernels)
+        self.runner: Runner = make(
+            source, dtype=dtype, kv_dtype=kv_dtype, kv_slots=kv_slots, progress=progress
+        )
         self.sampler = Sampler()
         self._pad_token = source.tokenizer.eos_token_ids[0] if source.tokenizer.eos_token_ids else 0
 
-    def prepare(self, batch: ScheduledBatch) -> StepInputs:
-        return build_inputs(batch, self._pad_token)
+    @property
+    def kernels(self) -> str:
+        """What runs: vector or torch."""
+        return self.runner.kernels
 
-    @torch.inference_mode()
-    def forward(self, inputs: StepInputs) -> Tensor:
-        logits = self.model.forward(
-            inputs.token_ids, inputs.positions, inputs.sampled, self.cache.attention(inputs)
-        )
-        return logits[: inputs.num_sampled]
+    def prepare(self, batch: ScheduledBatch) -> Any:
+        return self.runner.prepare(batch, self._pad_token)
+
+    def forward(self, inputs: Any) -> Tensor:
+        return self.runner.forward(inputs)
 
     @torch.inference_mode()
     def sample(self, batch: ScheduledBatch, logits: Tensor) -> StepOutput:
@@ -63,3 +76,34 @@ class CPUBackend(Backend):
 
     def forget(self, request_id: int) -> None:
         self.sampler.forget(request_id)
+
+
+def _runner(
+    source: ModelSource, dtype: str, kv_dtype: str, block_size: int, kernels: str
+) -> Callable[..., Runner]:
+    """The kind of runner for this model on this CPU. Raises UserError where none runs."""
+    if dtype not in DTYPES:
+        raise unknown("dtype", dtype, DTYPES)
+    if kv_dtype not in TORCH_DTYPES:
+        raise unknown("kv dtype", kv_dtype, TORCH_DTYPES)
+    if kernels not in KERNELS:
+        raise unknown("kernels", kernels, KERNELS)
+    vector = _vector_runs(source, dtype, kv_dtype, block_size)
+    if kernels == "torch" or (kernels == "auto" and not vector):
+        if dtype not in TORCH_DTYPES:
+            raise UserError(
+                f"{dtype} needs a CPU with AVX-512 and its bfloat16 instructions, and a model "
+                f"whose widths are multiples of 32: use {' or '.join(TORCH_DTYPES)}"
+            )
+        return TorchRunner
+    if not vector:
+        raise UserError(
+            "the vector kernels do not run this model on this CPU: use --kernels auto or torch"
+        )
+    from engine.backends.simd_runner import SimdRunner
+
+    return SimdRunner
+
+
+def _vector_runs(source: ModelSource, dtype: str, kv_dtype: str, block_size: int) -> bool:
+    return fits(source.config) and block_size % PAGE_TOKENS == 0 and runs(dtype) and runs(kv_dtype)

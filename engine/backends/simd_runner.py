@@ -1,0 +1,45 @@
+"""Runs a step on the vector kernels. Import this only where `kernels.simd.support.runs`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from torch import Tensor
+
+from engine.backends.simd import SimdCache, SimdInputs, SimdModel, build_inputs
+from engine.batch import ScheduledBatch
+from engine.models.simd_weights import SimdWeights, dequantised_source
+from engine.models.weights import ModelSource
+from engine.quantisation import few_rows_limit
+
+
+class SimdRunner:
+    """Weights packed for the kernels, and a cache that is attention's packed matrix itself."""
+
+    kernels: ClassVar[str] = "vector"
+
+    def __init__(
+        self,
+        source: ModelSource,
+        *,
+        dtype: str,
+        kv_dtype: str,
+        kv_slots: int,
+        progress: Callable[[float], None],
+    ) -> None:
+        config, limit = source.config, few_rows_limit(dtype)
+        self.cache = SimdCache(config, kv_slots, kv_dtype)
+        if limit is None:
+            weights, few = SimdWeights(config, source.get, dtype, progress), None
+        else:
+            few = SimdWeights(config, source.get, dtype, lambda f: progress(f / 2))
+            get = dequantised_source(source.get, dtype)
+            weights = SimdWeights(config, get, "bf16", lambda f: progress((1 + f) / 2))
+        self.model = SimdModel(config, weights, self.cache, few_rows=few, few_rows_limit=limit or 0)
+
+    def prepare(self, batch: ScheduledBatch, pad_token: int) -> SimdInputs:
+        return build_inputs(batch, pad_token)
+
+    def forward(self, inputs: SimdInputs) -> Tensor:
+        return self.model.forward(inputs)

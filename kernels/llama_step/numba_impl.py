@@ -1,0 +1,287 @@
+"""The forward pass of a step: all layers, run by all threads together, with barriers between ops.
+
+At one row a layer takes a quarter of a millisecond; a dispatch by the interpreter or a parallel
+region for each of its ops would take a good part of that. The threads agree on everything by the
+numbers of a `StepField` record, which the caller fills before each step.
+
+Every op works row by row with one order of summation (see kernels.simd.tiles and
+kernels.attention.numba_impl), so a token's logits are the same bits in any batch, chunk or
+schedule.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from numba import cfunc, njit, types
+
+from kernels.attention.cache_layout import PAGE_TOKENS
+from kernels.attention.numba_impl import MAX_QUERIES, attend
+from kernels.linear.numba_impl import ADD, SILU_AND_MUL, STORE, linear_share
+from kernels.rms_norm.numba_impl import rms_norm_row
+from kernels.rope.numba_impl import rope_row
+from kernels.simd.pool import barrier, thread_count, thread_number
+from kernels.simd.vectors import (
+    LANES,
+    address_of,
+    fetch_add,
+    load_bf16,
+    load_f32,
+    load_float,
+    load_int,
+    store_f32,
+    store_int,
+)
+
+
+class StepField(IntEnum):
+    """int64 fields of a step, by position; all but counts are addresses or bytes."""
+
+    ROWS = 0
+    LAYERS = 1
+    HIDDEN = 2
+    X_STRIDE = 3  # bytes of a row of the residual stream
+    HEADS = 4
+    KV_HEADS = 5
+    HEAD_DIM = 6
+    EPS = 7  # a float32 in the lower half
+    EMBEDDING = 8
+    EMBEDDING_BF16 = 9
+    LAYER_TABLE = 10  # a `LayerField` record for each layer
+    FINAL_NORM = 11
+    HEAD = 12  # linear record
+    COS = 13  # float32 [positions, head_dim / 2]
+    SIN = 14
+    TOKENS = 15  # int64 [rows]
+    SPANS = 16  # a `SpanField` record for each chunk
+    SPAN_COUNT = 17
+    SAMPLED = 18  # int64 [sampled] rows whose logits are wanted
+    SAMPLED_COUNT = 19
+    X = 20  # float32 [rows, hidden], the residual stream
+    ACT = 21  # input of a linear layer
+    ACT_STRIDE = 22
+    ACT_BF16 = 23
+    QKV = 24  # float32
+    QKV_STRIDE = 25
+    Q = 26  # queries in the cache's dtype
+    Q_STRIDE = 27
+    KV_BF16 = 28
+    HEAD_BYTES = 29  # of a page
+    PAGE_BYTES = 30
+    LOGITS = 31  # float32
+    LOGITS_STRIDE = 32
+    SCRATCH = 33
+    SCRATCH_BYTES = 34  # of each thread
+    COUNTER = 35  # the next attention task
+    LAST_X = 36  # float32 [sampled, hidden]
+
+
+class LayerField(IntEnum):
+    """int64 fields of a layer: addresses of gains (float32) and of linear records."""
+
+    ATTN_NORM = 0
+    QKV = 1
+    OUT = 2
+    MLP_NORM = 3
+    GATE_UP = 4
+    DOWN = 5
+    CACHE = 6  # first page of the layer
+
+
+class SpanField(IntEnum):
+    """int64 fields of a chunk: rows first..first+rows-1 at positions from start on."""
+
+    FIRST = 0
+    ROWS = 1
+    START = 2
+    PAGES = 3  # address of int64, the page of each 16 tokens
+
+
+STEP_FIELDS, LAYER_FIELDS, SPAN_FIELDS = len(StepField), len(LayerField), len(SpanField)
+_LAYER_BYTES, _SPAN_BYTES = 8 * LAYER_FIELDS, 8 * SPAN_FIELDS
+
+# numba freezes module-level integers; an enum's member would be looked up for each call.
+(
+    _ROWS, _LAYERS, _HIDDEN, _X_STRIDE, _HEADS, _KV_HEADS, _HEAD_DIM, _EPS, _EMBEDDING,
+    _EMBEDDING_BF16, _LAYER_TABLE, _FINAL_NORM, _HEAD, _COS, _SIN, _TOKENS, _SPANS, _SPAN_COUNT,
+    _SAMPLED, _SAMPLED_COUNT, _X, _ACT, _ACT_STRIDE, _ACT_BF16, _QKV, _QKV_STRIDE, _Q, _Q_STRIDE,
+    _KV_BF16, _HEAD_BYTES, _PAGE_BYTES, _LOGITS, _LOGITS_STRIDE, _SCRATCH, _SCRATCH_BYTES,
+    _COUNTER, _LAST_X,
+) = (8 * int(field) for field in StepField)  # fmt: skip
+(_L_ATTN_NORM, _L_QKV, _L_OUT, _L_MLP_NORM, _L_GATE_UP, _L_DOWN, _L_CACHE) = (
+    8 * int(field) for field in LayerField
+)
+_S_FIRST, _S_ROWS, _S_START, _S_PAGES = (8 * int(field) for field in SpanField)
+
+
+@njit(nogil=True, error_model="numpy")
+def _embed(step: int, first: int, last: int) -> None:
+    width, table = load_int(step + _HIDDEN), load_int(step + _EMBEDDING)
+    bf16, tokens = load_int(step + _EMBEDDING_BF16), load_int(step + _TOKENS)
+    for r in range(first, last):
+        token = load_int(tokens + 8 * r)
+        out = load_int(step + _X) + r * load_int(step + _X_STRIDE)
+        for i in range(0, width, LANES):
+            if bf16:
+                store_f32(out + 4 * i, load_bf16(table + 2 * (token * width + i)))
+            else:
+                store_f32(out + 4 * i, load_f32(table + 4 * (token * width + i)))
+
+
+@njit(nogil=True, error_model="numpy")
+def _norm(step: int, x: int, gain: int, first: int, last: int) -> None:
+    width, eps = load_int(step + _HIDDEN), load_float(step + _EPS)
+    x_stride, stride = load_int(step + _X_STRIDE), load_int(step + _ACT_STRIDE)
+    act, bf16 = load_int(step + _ACT), load_int(step + _ACT_BF16)
+    for r in range(first, last):
+        rms_norm_row(x + r * x_stride, gain, width, eps, act + r * stride, bf16)
+
+
+@njit(nogil=True, error_model="numpy")
+def _rope(step: int, cache: int, first: int, last: int, scratch: int) -> None:
+    """Rows first..last-1 of all chunks: queries to Q, keys and values to the cache."""
+    heads, kv_heads = load_int(step + _HEADS), load_int(step + _KV_HEADS)
+    dim, bf16 = load_int(step + _HEAD_DIM), load_int(step + _KV_BF16)
+    head_bytes, page_bytes = load_int(step + _HEAD_BYTES), load_int(step + _PAGE_BYTES)
+    cos, sin = load_int(step + _COS), load_int(step + _SIN)
+    for s in range(load_int(step + _SPAN_COUNT)):
+        span = load_int(step + _SPANS) + s * _SPAN_BYTES
+        begin, start = load_int(span + _S_FIRST), load_int(span + _S_START)
+        pages, end = load_int(span + _S_PAGES), begin + load_int(span + _S_ROWS)
+        for r in range(max(first, begin), min(last, end)):
+            position = start + r - begin
+            page = cache + load_int(pages + 8 * (position // PAGE_TOKENS)) * page_bytes
+            angle = 2 * dim * position
+            rope_row(
+                load_int(step + _QKV) + r * load_int(step + _QKV_STRIDE), heads, kv_heads, dim,
+                cos + angle, sin + angle, load_int(step + _Q) + r * load_int(step + _Q_STRIDE),
+                page, head_bytes, position % PAGE_TOKENS, bf16, scratch,
+            )  # fmt: skip
+
+
+@njit(nogil=True, error_model="numpy")
+def _attention(step: int, cache: int, scratch: int) -> None:
+    """Threads take tasks (chunk, block of rows, KV head) one by one until none is left."""
+    kv_heads = load_int(step + _KV_HEADS)
+    group = load_int(step + _HEADS) // kv_heads
+    block = max(1, MAX_QUERIES // group)
+    counter, done = load_int(step + _COUNTER), 0
+    mine = fetch_add(counter, 1)
+    for s in range(load_int(step + _SPAN_COUNT)):
+        span = load_int(step + _SPANS) + s * _SPAN_BYTES
+        blocks = (load_int(span + _S_ROWS) + block - 1) // block
+        while mine < done + blocks * kv_heads:
+            task = mine - done
+            # The last rows have the longest contexts: they go first, so that threads end together.
+            _attention_task(
+                step, span, cache, blocks - 1 - task // kv_heads, task % kv_heads, block, scratch
+            )
+            mine = fetch_add(counter, 1)
+        done += blocks * kv_heads
+
+
+@njit(nogil=True, error_model="numpy")
+def _attention_task(
+    step: int, span: int, cache: int, block: int, head: int, block_rows: int, scratch: int
+) -> None:
+    dim, bf16 = load_int(step + _HEAD_DIM), load_int(step + _KV_BF16)
+    group = load_int(step + _HEADS) // load_int(step + _KV_HEADS)
+    first = block * block_rows
+    rows = min(block_rows, load_int(span + _S_ROWS) - first)
+    row = load_int(span + _S_FIRST) + first
+    q_stride, act_stride = load_int(step + _Q_STRIDE), load_int(step + _ACT_STRIDE)
+    out_bf16, head_bytes = load_int(step + _ACT_BF16), load_int(step + _HEAD_BYTES)
+    width = head * group * dim
+    attend(
+        rows, group, load_int(span + _S_START) + first,
+        load_int(step + _Q) + row * q_stride + width * (2 if bf16 else 4), q_stride, dim, bf16,
+        cache + head * head_bytes, head_bytes, load_int(step + _PAGE_BYTES),
+        load_int(span + _S_PAGES),
+        load_int(step + _ACT) + row * act_stride + width * (2 if out_bf16 else 4), act_stride,
+        out_bf16, scratch,
+    )  # fmt: skip
+
+
+@njit(nogil=True, error_model="numpy")
+def _layer(step: int, layer: int, thread: int, threads: int, scratch: int) -> None:
+    rows = load_int(step + _ROWS)
+    first, last = rows * thread // threads, rows * (thread + 1) // threads
+    x, x_stride = load_int(step + _X), load_int(step + _X_STRIDE)
+    act, stride = load_int(step + _ACT), load_int(step + _ACT_STRIDE)
+    bf16, cache = load_int(step + _ACT_BF16), load_int(layer + _L_CACHE)
+    qkv, qkv_stride = load_int(step + _QKV), load_int(step + _QKV_STRIDE)
+    if thread == 0:
+        store_int(load_int(step + _COUNTER), 0)
+    _norm(step, x, load_int(layer + _L_ATTN_NORM), first, last)
+    barrier()
+    linear_share(
+        thread, threads, load_int(layer + _L_QKV), act, stride, rows, STORE, qkv, qkv_stride, 0,
+        scratch,
+    )  # fmt: skip
+    barrier()
+    _rope(step, cache, first, last, scratch)
+    barrier()
+    _attention(step, cache, scratch)
+    barrier()
+    linear_share(
+        thread, threads, load_int(layer + _L_OUT), act, stride, rows, ADD, x, x_stride, 0, scratch
+    )
+    barrier()
+    _norm(step, x, load_int(layer + _L_MLP_NORM), first, last)
+    barrier()
+    # The gated values take the place of qkv: both are gone by the time the other comes.
+    linear_share(
+        thread, threads, load_int(layer + _L_GATE_UP), act, stride, rows, SILU_AND_MUL, qkv,
+        qkv_stride, bf16, scratch,
+    )  # fmt: skip
+    barrier()
+    linear_share(
+        thread, threads, load_int(layer + _L_DOWN), qkv, qkv_stride, rows, ADD, x, x_stride, 0,
+        scratch,
+    )  # fmt: skip
+    barrier()
+
+
+@njit(nogil=True, error_model="numpy")
+def _head(step: int, thread: int, threads: int, scratch: int) -> None:
+    """Logits of the sampled rows."""
+    count, width = load_int(step + _SAMPLED_COUNT), load_int(step + _HIDDEN)
+    x_stride, last_x = load_int(step + _X_STRIDE), load_int(step + _LAST_X)
+    for i in range(count * thread // threads, count * (thread + 1) // threads):
+        row = load_int(load_int(step + _SAMPLED) + 8 * i)
+        for j in range(0, width, LANES):
+            value = load_f32(load_int(step + _X) + row * x_stride + 4 * j)
+            store_f32(last_x + i * x_stride + 4 * j, value)
+        _norm(step, last_x, load_int(step + _FINAL_NORM), i, i + 1)
+    barrier()
+    linear_share(
+        thread, threads, load_int(step + _HEAD), load_int(step + _ACT),
+        load_int(step + _ACT_STRIDE), count, STORE, load_int(step + _LOGITS),
+        load_int(step + _LOGITS_STRIDE), 0, scratch,
+    )  # fmt: skip
+
+
+@njit(nogil=True, error_model="numpy")
+def _run(step: int) -> None:
+    thread, threads = int(thread_number()), int(thread_count())
+    scratch = load_int(step + _SCRATCH) + thread * load_int(step + _SCRATCH_BYTES)
+    rows = load_int(step + _ROWS)
+    _embed(step, rows * thread // threads, rows * (thread + 1) // threads)
+    barrier()
+    for i in range(load_int(step + _LAYERS)):
+        layer = load_int(step + _LAYER_TABLE) + i * _LAYER_BYTES
+        _layer(step, layer, thread, threads, scratch)
+    if load_int(step + _SAMPLED_COUNT):
+        _head(step, thread, threads, scratch)
+
+
+@cfunc(types.void(types.voidptr), nopython=True, cache=True)
+def _forward(argument: Any) -> None:
+    _run(address_of(argument))
+
+
+def forward_address() -> int:
+    """Machine code of the forward pass, for kernels.simd.pool.run_on_all."""
+    address: int = _forward.address
+    return address
