@@ -76,8 +76,8 @@ def _linears(bench: Bench, sides: dict[str, Side]) -> list[Row]:
     for _ in range(1 + bench.repeats):  # the first warms
         for dtype, side in sides.items():
             bench.say(f"{dtype}: linear layers and whole steps at batch 1")
-            alone[dtype].ask(bench, side, "linears", calls=LINEAR_CALLS)
             prompts = bench.prompts(vocab(side), CONTEXT)
+            alone[dtype].ask(bench, side, "linears", prompt=prompts[0], calls=LINEAR_CALLS)
             whole[dtype].ask(bench, side, "decode", prompts=prompts, steps=STEPS)
     for samples in (*alone.values(), *whole.values()):
         samples.answers.pop(0)

@@ -75,9 +75,12 @@ def describe(facts: dict[str, Any], threads: int) -> dict[str, Any]:
         "threads": threads,
         "memory_bytes": psutil.virtual_memory().total,
         "huge_pages": facts["huge_pages"],
+        "kernels": facts["kernels"],
         "system": platform.platform(),
         "python": platform.python_version(),
         "torch": version("torch"),
         "stepscope": version("stepscope"),
         "model": facts["model"],
+        "calibrated_at": facts["calibration"]["calibrated_at"],
+        "calibration_foreign": facts["calibration"]["foreign_load"] / available_cores(),
     }

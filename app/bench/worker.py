@@ -5,6 +5,7 @@ The engine, its recorder and the pipe to the process that keeps the records are 
 
 from __future__ import annotations
 
+import json
 import statistics
 from dataclasses import asdict
 from multiprocessing.connection import Connection
@@ -19,7 +20,6 @@ from app.bench.recording import recording_cost
 from app.engine_main import HEADLESS_INTERVAL_S
 from engine.calibration import device_name, huge_page_mode
 from engine.config import EngineConfig
-from kernels.linear import MIN_ROWS
 from telemetry.recorder import Recorder
 
 
@@ -42,6 +42,7 @@ class Worker:
         """What the other end must know."""
         built = self.driver.built
         run, spec = built.run, built.spec
+        backend: Any = self.driver.engine.backend
         return {
             "model": spec.name,
             "source": built.source.path,
@@ -49,6 +50,8 @@ class Worker:
             "kv_dtype": run.kv_dtype,
             "device": device_name(),
             "huge_pages": huge_page_mode(),
+            "kernels": backend.kernels,
+            "calibration": json.loads(run.config)["calibration"],
             "peak_flops": run.peak_flops,
             "peak_bandwidth": run.peak_bandwidth,
             "max_context": spec.max_context,
@@ -87,11 +90,11 @@ class Worker:
     def telemetry(self, prompt: list[int], steps: int, pairs: int) -> dict[str, Any]:
         return recording_cost(self.driver, self.recorder, prompt, steps, pairs)
 
-    def linears(self, calls: int) -> dict[str, Any]:
-        """At the rows that a decode step of one sequence sends."""
-        model: Any = self.driver.engine.backend
-        times = linears_time_s(model.model, MIN_ROWS, calls)
-        return {"time_s": statistics.median(times)}
+    def linears(self, prompt: list[int], calls: int) -> dict[str, Any]:
+        """The linear layers alone, as a decode step of one sequence runs them."""
+        self.driver.decode([prompt], 2)
+        backend: Any = self.driver.engine.backend
+        return {"time_s": statistics.median(linears_time_s(backend.runner, calls))}
 
     def quality(self, text: str, length: int, reference: str, write: bool) -> dict[str, Any]:
         return measure_quality(self.driver, text, length, Path(reference), write=write)
