@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from engine.sequence import Sequence
 
@@ -40,14 +41,64 @@ class Chunk:
         """Whether the LM head runs for its last row; for a padded row it does, for nothing."""
         return self.emits or self.padded
 
+    # Of its real tokens each is exactly one of recomputed, prefill and decode.
+
+    @property
+    def recomputed_tokens(self) -> int:
+        """Tokens that had been computed before the sequence was preempted."""
+        if self.padded:
+            return 0
+        return max(0, min(self.end, self.sequence.recompute_until) - self.start)
+
+    @property
+    def prefill_tokens(self) -> int:
+        """Prompt tokens computed for the first time."""
+        if self.padded:
+            return 0
+        sequence = self.sequence
+        first = max(self.start, sequence.recompute_until)
+        return max(0, min(self.end, sequence.prompt_tokens) - first)
+
+    @property
+    def decode_tokens(self) -> int:
+        """Emitted tokens computed for the first time."""
+        return 0 if self.padded else self.tokens - self.recomputed_tokens - self.prefill_tokens
+
+    @property
+    def phase(self) -> str:
+        """As in telemetry.schema.SEQUENCE_PHASES: recompute if any of its tokens is."""
+        if self.padded:
+            return "padded"
+        if self.start < self.sequence.recompute_until:
+            return "recompute"
+        return "prefill" if self.start < self.sequence.prompt_tokens else "decode"
+
+
+class Preemption(NamedTuple):
+    """A sequence pushed out, with what it held: blocks, and tokens computed."""
+
+    sequence: Sequence
+    blocks: int
+    computed_tokens: int
+
 
 @dataclass(slots=True)
 class ScheduledBatch:
-    """The plan of one step, in the order of its rows."""
+    """The plan of one step, in the order of its rows.
+
+    limit_bound: what kept more from running; one of telemetry.schema.LIMITS.
+    prefix_hit_tokens: found in the prefix cache by those admitted for the first time.
+    """
 
     chunks: list[Chunk] = field(default_factory=list)
     limit_bound: str = "none"
     admitted: list[Sequence] = field(default_factory=list)
+    preemptions: list[Preemption] = field(default_factory=list)
+    prefix_hit_tokens: int = 0
+
+    @property
+    def preempted(self) -> list[Sequence]:
+        return [p.sequence for p in self.preemptions]
 
 
 @dataclass(slots=True)

@@ -74,6 +74,8 @@ def build_engine(
         emit,
         scheduler=config.scheduler,
         max_batch=config.max_batch,
+        chunk_tokens=config.chunk_tokens,
+        prefix_cache=config.prefix_cache,
     )
     run = _run_record(config, calibration, spec, size)
     return BuiltEngine(engine, source, spec, run, config)

@@ -6,15 +6,23 @@ import json
 import resource
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from engine.admission import check_kv_blocks, check_request
 from engine.backends.base import Backend
-from engine.batch import Chunk, ScheduledBatch, StepOutput
+from engine.batch import Preemption, ScheduledBatch, StepOutput
 from engine.block_manager import BlockManager
 from engine.detokenizer import Detokenizer
 from engine.messages import TokenMessage
-from engine.request import Request, RequestError
-from engine.schedulers import SequenceQueue, make_scheduler
+from engine.request import Request
+from engine.schedulers import (
+    DEFAULT_CHUNK_TOKENS,
+    SequenceQueue,
+    check_chunk_tokens,
+    check_max_batch,
+    check_scheduler,
+    make_scheduler,
+)
 from engine.sequence import Sequence
 from engine.sink import Sink
 from engine.step_record import Accounting, StepTiming, sequence_steps, step_record
@@ -22,6 +30,9 @@ from telemetry.clock import NS_PER_S, now_ns
 from telemetry.schema import BlockRecord, EventRecord
 
 _PEAK_EVENT_EVERY_NS = 5 * NS_PER_S  # a step above the roof is rarely alone
+
+
+_T = TypeVar("_T")
 
 
 class Decoder(Protocol):
@@ -47,15 +58,19 @@ class Engine:
         *,
         scheduler: str,
         max_batch: int,
+        chunk_tokens: int = DEFAULT_CHUNK_TOKENS,
+        prefix_cache: bool = False,
     ) -> None:
         self.backend, self.accounting = backend, accounting
-        self.queue = SequenceQueue(blocks, max_batch)
+        blocks.set_prefix_cache(prefix_cache)
+        self.queue = SequenceQueue(blocks, max_batch, chunk_tokens)
         self.scheduler = make_scheduler(scheduler, self.queue)
         self.steps = 0
         self._decoder, self._sink, self._emit = decoder, sink, emit
         self._ids = count()
         self._live: dict[int, Sequence] = {}
         self._stop_text: dict[int, Detokenizer] = {}
+        self._evictions = 0  # since the last step
         self._last_end_ns: int | None = None
         self._switches = _involuntary_switches()
         self._last_peak_event_ns = -_PEAK_EVENT_EVERY_NS
@@ -64,7 +79,7 @@ class Engine:
 
     def submit(self, request: Request) -> int:
         """Queue a request; its id. Raises RequestError if it can never run."""
-        self._check(request)
+        check_request(request, self.accounting.spec, self.queue.blocks)
         sequence = Sequence(next(self._ids), request)
         self._live[sequence.request_id] = sequence
         if request.sampling.stop:
@@ -72,23 +87,6 @@ class Engine:
         self.queue.waiting.append(sequence)
         self._sink.request(sequence.record())
         return sequence.request_id
-
-    def _check(self, request: Request) -> None:
-        prompt, longest = len(request.prompt_token_ids), request.sampling.max_tokens
-        context, blocks = self.accounting.spec.max_context, self.queue.blocks
-        if not prompt:
-            raise RequestError("the prompt is empty: give at least one token")
-        if prompt + longest > context:
-            raise RequestError(
-                f"prompt of {prompt} tokens + {longest} to generate = {prompt + longest}, but the "
-                f"model's context is {context}: shorten the prompt or ask for fewer tokens"
-            )
-        if not blocks.can_ever_fit(prompt + longest):
-            raise RequestError(
-                f"prompt of {prompt} tokens + {longest} to generate need "
-                f"{blocks.blocks_for(prompt + longest)} KV blocks of {blocks.block_size}, but the "
-                f"cache has {blocks.num_blocks}: shorten the prompt or give the cache more memory"
-            )
 
     def cancel(self, request_id: int) -> bool:
         """Stop a request between steps; False if it is not running or waiting."""
@@ -103,12 +101,17 @@ class Engine:
             self.scheduler.finished(sequence)
         finished = [(request_id, "cancelled")]
         self._emit(TokenMessage(self.steps - 1, now, [], [], [], finished))
+        if not self.has_work:
+            self._record_blocks()
         return True
 
     def withdraw(self, request_id: int) -> bool:
-        """Cancel a request that still waits; False if it runs or has ended."""
+        """Cancel a request that never ran; False if it did or has ended.
+
+        One that waits after a preemption goes on: somebody has read part of its answer.
+        """
         sequence = self._live.get(request_id)
-        waits = sequence is not None and sequence.slot is None
+        waits = sequence is not None and sequence.slot is None and not sequence.preemptions
         return waits and self.cancel(request_id)
 
     @property
@@ -122,18 +125,45 @@ class Engine:
 
     # --- settings ---
 
-    def configure(self, *, scheduler: str | None = None, max_batch: int | None = None) -> None:
-        """Change what is not None. Raises UserError before anything changes."""
-        if scheduler is not None and scheduler != self.scheduler.name:
-            fresh = make_scheduler(scheduler, self.queue)
-            change = {"from": self.scheduler.name, "to": scheduler}
-            self.scheduler.leave()
-            self.scheduler = fresh
-            self.event("scheduler_switch", change)
-        if max_batch is not None and max_batch != self.queue.max_batch:
-            change_batch = {"from": self.queue.max_batch, "to": max_batch}
-            self.queue.resize(max_batch)
-            self.event("max_batch", change_batch)
+    def configure(
+        self,
+        *,
+        scheduler: str | None = None,
+        max_batch: int | None = None,
+        chunk_tokens: int | None = None,
+        prefix_cache: bool | None = None,
+        kv_blocks: int | None = None,
+    ) -> None:
+        """Change what is not None, between two steps; each change is an event of its own.
+
+        Raises UserError before anything changes.
+        """
+        queue, blocks = self.queue, self.queue.blocks
+        if scheduler is not None:
+            check_scheduler(scheduler)
+        if max_batch is not None:
+            check_max_batch(max_batch)
+        if chunk_tokens is not None:
+            check_chunk_tokens(chunk_tokens)
+        if kv_blocks is not None:
+            check_kv_blocks(kv_blocks, blocks, self._live.values())
+        self._change("scheduler_switch", self.scheduler.name, scheduler, self._switch)
+        self._change("max_batch", queue.max_batch, max_batch, queue.resize)
+        self._change("chunk_tokens", queue.chunk_tokens, chunk_tokens, queue.set_chunk_tokens)
+        self._change("prefix_cache", blocks.prefix_cache, prefix_cache, blocks.set_prefix_cache)
+        self._change("kv_blocks", blocks.num_blocks, kv_blocks, blocks.resize)
+        if not self.has_work:
+            self._record_blocks()
+
+    def _change(self, kind: str, old: _T, new: _T | None, apply: Callable[[_T], None]) -> None:
+        if new is not None and new != old:
+            apply(new)
+            self.event(kind, {"from": old, "to": new})
+
+    def _switch(self, scheduler: str) -> None:
+        fresh = make_scheduler(scheduler, self.queue)
+        self.scheduler.leave()
+        self.scheduler = fresh
 
     def event(self, kind: str, detail: dict[str, Any], t_ns: int | None = None) -> None:
         """A mark on every time axis."""
@@ -151,6 +181,8 @@ class Engine:
         """Schedule and run one step; False when nothing can run now."""
         entered = now_ns()
         plan = self.scheduler.schedule(entered)
+        for preemption in plan.preemptions:
+            self._preempted(preemption)
         if not plan.chunks:
             self.idle()
             return False
@@ -160,26 +192,25 @@ class Engine:
         if self._last_end_ns is None:
             self._switches = _involuntary_switches()  # those of the idle time are nobody's
         scheduled = now_ns()
-        for chunk in plan.chunks:
-            self._use_blocks(chunk)
         inputs = self.backend.prepare(plan)
         prepared = now_ns()
         logits = self.backend.forward(inputs)
         forwarded = now_ns()
         output = self.backend.sample(plan, logits)
         for sequence in plan.admitted:
-            sequence.admitted_ns = entered
+            if sequence.admitted_ns is None:
+                sequence.admitted_ns = entered
         finished = self._apply(plan, output)
         end = now_ns()
         timing = StepTiming(start, scheduled, prepared, forwarded, end, self._new_switches())
         self._publish(plan, timing, finished)
         return True
 
-    def _use_blocks(self, chunk: Chunk) -> None:
-        owner = chunk.sequence.request_id
-        fresh = self.queue.blocks.use(owner, chunk.start + chunk.rows)
-        if fresh:
-            self._sink.blocks([BlockRecord(self.steps, b, "used", owner, 1) for b in fresh])
+    def _preempted(self, preemption: Preemption) -> None:
+        sequence, blocks, computed_tokens = preemption
+        detail = {"blocks": blocks, "computed_tokens": computed_tokens}
+        self.event("preempt", {"request_id": sequence.request_id, **detail})
+        self._sink.request(sequence.record())
 
     def _apply(self, plan: ScheduledBatch, output: StepOutput) -> list[tuple[Sequence, str]]:
         """Advance every sequence; those that have ended, with the reason."""
@@ -189,7 +220,7 @@ class Engine:
         for chunk in plan.chunks:
             if chunk.padded:
                 continue
-            chunk.sequence.num_computed = chunk.end
+            self.queue.computed(chunk)
             if chunk.emits:
                 chunk.sequence.token_ids.append(tokens[id(chunk)])
                 reason = self._stop_reason(chunk.sequence)
@@ -231,13 +262,16 @@ class Engine:
         for sequence, reason in finished:
             self._finish(sequence, reason, timing.end_ns)
             self.scheduler.finished(sequence)
-        self._record_released()
         self.steps += 1
         self._last_end_ns = timing.end_ns if self.has_work else None
+        if not self.has_work:
+            self._record_blocks()
 
     def _record(self, plan: ScheduledBatch, timing: StepTiming) -> None:
+        self._record_blocks()
+        evictions, self._evictions = self._evictions, 0
         record = step_record(
-            self.steps, self.scheduler.name, plan, self.queue, timing, self.accounting
+            self.steps, self.scheduler.name, plan, self.queue, timing, self.accounting, evictions
         )
         self._sink.step(record, sequence_steps(plan))
         if record.t_overhead_s is not None and record.t_overhead_s < 0:
@@ -261,10 +295,12 @@ class Engine:
         self.backend.forget(sequence.request_id)
         self._sink.request(sequence.record())
 
-    def _record_released(self) -> None:
-        for _, blocks in self.queue.released:
-            self._sink.blocks([BlockRecord(self.steps, b, "free", None, 0) for b in blocks])
-        self.queue.released.clear()
+    def _record_blocks(self) -> None:
+        """Blocks as they are from this step on; what a step gives back, from the next one on."""
+        self._evictions += self.queue.blocks.evictions
+        changes = self.queue.blocks.drain()
+        if changes:
+            self._sink.blocks([BlockRecord(self.steps, *change) for change in changes])
 
     def _new_switches(self) -> int:
         before, self._switches = self._switches, _involuntary_switches()

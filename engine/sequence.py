@@ -16,15 +16,23 @@ class Sequence:
     """Tokens known so far, how many of them the KV cache holds, and where.
 
     Computed tokens chase known tokens: a prompt is many known, uncomputed tokens; a decoding
-    sequence is behind by one. There is no other difference between prefill and decode.
+    sequence is behind by one; a preempted one is behind by all it knows. There is no other
+    difference between prefill, decode and recompute.
+
+    cached_tokens: of the prompt, found in the prefix cache when it was first admitted.
+    recompute_until: positions below it were computed once already; 0: it was never preempted.
     """
 
     request_id: int
     request: Request
     token_ids: list[int] = field(default_factory=list)
     num_computed: int = 0
+    cached_tokens: int = 0
+    preemptions: int = 0
+    recompute_until: int = 0
     block_table: list[int] = field(default_factory=list)
-    slots: NDArray[np.int64] | None = None  # KV slot of each token, once blocks are reserved
+    slots: NDArray[np.int64] | None = None  # KV slot of each token that the table holds
+    capacity: int = 0  # tokens that the table holds
     contiguous: bool = False
     slot: int | None = None
     admitted_ns: int | None = None
@@ -53,7 +61,9 @@ class Sequence:
 
     @property
     def in_prefill(self) -> bool:
-        return self.num_computed < self.prompt_tokens
+        """Prompt tokens, or tokens to recompute, are left. Else exactly one token is: a decode."""
+        computed = self.num_computed
+        return computed < self.prompt_tokens or computed < self.recompute_until
 
     @property
     def finished(self) -> bool:
@@ -64,6 +74,36 @@ class Sequence:
         """Prompt and longest output; the last token is never written to the cache."""
         return self.prompt_tokens + self.request.sampling.max_tokens
 
+    def hold(self, table: list[int], block_size: int) -> None:
+        """The block table has grown to `table`; slots and contiguous follow."""
+        held = len(self.block_table)
+        fresh, last = table[held:], table[held - 1] if held else None
+        if not fresh:
+            return
+        run = fresh == list(range(fresh[0], fresh[0] + len(fresh)))
+        follows = last is None or (self.contiguous and fresh[0] == last + 1)
+        self.contiguous = run and follows
+        self.block_table = table
+        self._write_slots(fresh, held * block_size, block_size)
+
+    def _write_slots(self, fresh: list[int], first: int, block_size: int) -> None:
+        self.capacity = first + len(fresh) * block_size
+        slots = self.slots
+        if slots is None or len(slots) < self.capacity:
+            # Long enough for the whole sequence, so that growing writes one block and copies none.
+            longest = -(-self.max_tokens_total // block_size) * block_size
+            grown = np.zeros(max(longest, self.capacity), dtype=np.int64)
+            if slots is not None:
+                grown[:first] = slots[:first]
+            self.slots = slots = grown
+        starts = np.asarray(fresh, dtype=np.int64)[:, None] * block_size
+        slots[first : self.capacity] = (starts + np.arange(block_size)).reshape(-1)
+
+    def let_go(self) -> None:
+        """The block table has been given back."""
+        self.block_table, self.slots = [], None
+        self.capacity, self.contiguous, self.slot = 0, False, None
+
     def record(self) -> RequestRecord:
         return RequestRecord(
             request_id=self.request_id,
@@ -72,9 +112,9 @@ class Sequence:
             first_token_ns=self.first_token_ns,
             finished_ns=self.finished_ns,
             prompt_tokens=self.prompt_tokens,
-            cached_tokens=0,
+            cached_tokens=self.cached_tokens,
             output_tokens=self.output_tokens,
             finish_reason=self.finish_reason,
-            preemptions=0,
+            preemptions=self.preemptions,
             label=self.request.label,
         )

@@ -45,26 +45,34 @@ class StepTiming:
     involuntary_switches: int
 
 
-def is_prefill(chunk: Chunk) -> bool:
-    """Whether the chunk computes prompt tokens."""
-    return not chunk.padded and chunk.start < chunk.sequence.prompt_tokens
-
-
 class _Mix:
-    """Counts of a batch by kind of chunk."""
+    """Counts of a batch by kind of chunk. Each real token is counted in exactly one kind."""
 
     def __init__(self, chunks: list[Chunk]) -> None:
-        prefills = [c for c in chunks if is_prefill(c)]
-        self.prefill_seqs = len(prefills)
-        self.prefill_tokens = sum(c.tokens for c in prefills)
-        self.padded_prefill_tokens = sum(c.padding for c in prefills)
-        self.padded_slots = sum(c.padded for c in chunks)
-        self.decode_seqs = len(chunks) - self.prefill_seqs - self.padded_slots
-        self.decode_tokens = sum(c.tokens for c in chunks) - self.prefill_tokens - self.padded_slots
+        self.prefill_seqs = self.decode_seqs = self.recompute_seqs = self.padded_slots = 0
+        self.prefill_tokens = self.decode_tokens = 0
+        self.recomputed_tokens = self.padded_prefill_tokens = 0
+        for chunk in chunks:
+            phase = chunk.phase
+            if phase == "decode":
+                self.decode_seqs += 1
+                self.decode_tokens += chunk.tokens
+            elif phase == "padded":
+                self.padded_slots += 1
+            else:
+                self._add_prompt_work(chunk, phase)
+
+    def _add_prompt_work(self, chunk: Chunk, phase: str) -> None:
+        self.prefill_seqs += phase == "prefill"
+        self.recompute_seqs += phase == "recompute"
+        self.prefill_tokens += chunk.prefill_tokens
+        self.recomputed_tokens += chunk.recomputed_tokens
+        self.decode_tokens += chunk.decode_tokens  # the first new one after a recompute
+        self.padded_prefill_tokens += chunk.padding
 
     @property
     def phase(self) -> str:
-        if not self.prefill_seqs:
+        if not self.prefill_seqs + self.recompute_seqs:
             return "decode"
         return "mixed" if self.decode_seqs or self.padded_slots else "prefill"
 
@@ -76,16 +84,16 @@ def step_record(
     queue: SequenceQueue,
     timing: StepTiming,
     accounting: Accounting,
+    evictions: int,
 ) -> StepRecord:
     """Called after the step and before finished sequences give back their slots."""
     mix = _Mix(plan.chunks)
     cost = physics.count_step(
         accounting.spec,
-        [physics.ChunkWork(c.tokens, c.start, c.padding, int(c.samples), c.padded)
-         for c in plan.chunks],
+        [_work(c) for c in plan.chunks],
         accounting.dtype,
         accounting.kv_dtype,
-    )  # fmt: skip
+    )
     peaks = accounting.peaks
     modelled = physics.times(cost, peaks.flops, peaks.bandwidth)
     floor_s = modelled.floor_s
@@ -98,7 +106,7 @@ def step_record(
         t_step_s=t_step_s,
         scheduler=scheduler,
         phase=mix.phase,
-        n_running=len(queue.occupied) - mix.padded_slots,
+        n_running=queue.num_occupied - mix.padded_slots,
         n_waiting=len(queue.waiting),
         prefill_seqs=mix.prefill_seqs,
         decode_seqs=mix.decode_seqs,
@@ -135,12 +143,26 @@ def step_record(
         bound=physics.bound(modelled, t_step_s, t_host_s),
         kv_blocks_total=queue.blocks.num_blocks,
         kv_blocks_used=queue.blocks.num_used,
-        kv_blocks_cached=0,
-        evictions=0,
+        kv_blocks_cached=queue.blocks.num_cached,
+        evictions=evictions,
         activation_bytes=None,
-        prefix_hit_tokens=0,
-        preemptions=0,
-        recomputed_tokens=0,
+        prefix_hit_tokens=plan.prefix_hit_tokens,
+        preemptions=len(plan.preemptions),
+        recomputed_tokens=mix.recomputed_tokens,
+        recompute_seqs=mix.recompute_seqs,
+        recomputed_flops=cost.recomputed_flops,
+        recomputed_bytes=cost.recomputed_bytes,
+    )
+
+
+def _work(chunk: Chunk) -> physics.ChunkWork:
+    return physics.ChunkWork(
+        chunk.tokens,
+        chunk.start,
+        chunk.padding,
+        int(chunk.samples),
+        chunk.padded,
+        chunk.recomputed_tokens,
     )
 
 
@@ -148,10 +170,9 @@ def sequence_steps(plan: ScheduledBatch) -> SequenceSteps:
     """What each sequence got; called while all of them still hold their slots."""
     columns = SequenceSteps()
     for chunk in plan.chunks:
-        phase = "padded" if chunk.padded else "prefill" if is_prefill(chunk) else "decode"
         columns.request_id.append(chunk.sequence.request_id)
         columns.slot.append(chunk.sequence.slot if chunk.sequence.slot is not None else -1)
-        columns.phase.append(phase)
+        columns.phase.append(chunk.phase)
         columns.tokens.append(chunk.rows)
         columns.emitted_tokens.append(int(chunk.emits))
         columns.context_tokens.append(chunk.end)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from engine.errors import unknown
 from engine.schedulers.base import Scheduler
+from engine.schedulers.chunked import ChunkedScheduler
 from engine.schedulers.continuous import ContinuousScheduler
+from engine.schedulers.limits import (
+    DEFAULT_CHUNK_TOKENS,
+    MAX_BATCH,
+    MAX_CHUNK_TOKENS,
+    check_chunk_tokens,
+    check_max_batch,
+)
 from engine.schedulers.no_batching import NoBatchingScheduler
-from engine.schedulers.queue import SequenceQueue, check_chunk_tokens, check_max_batch
+from engine.schedulers.queue import SequenceQueue
 from engine.schedulers.static import StaticScheduler
 
 SCHEDULERS: dict[str, type[Scheduler]] = {
-    cls.name: cls for cls in (NoBatchingScheduler, StaticScheduler, ContinuousScheduler)
+    cls.name: cls
+    for cls in (NoBatchingScheduler, StaticScheduler, ContinuousScheduler, ChunkedScheduler)
 }
 
 
@@ -27,6 +36,9 @@ def check_scheduler(name: str) -> None:
 
 
 __all__ = [
+    "DEFAULT_CHUNK_TOKENS",
+    "MAX_BATCH",
+    "MAX_CHUNK_TOKENS",
     "SCHEDULERS",
     "Scheduler",
     "SequenceQueue",

@@ -11,7 +11,12 @@ from engine.sequence import Sequence
 
 
 class Scheduler(ABC):
-    """Pure logic over a queue: no torch, no clock of its own."""
+    """Pure logic over a queue: no torch, no clock of its own.
+
+    A sequence gets its blocks when its chunk is planned. If they do not suffice, the youngest is
+    preempted, so the oldest always advances, and nothing that was planned is taken back as long as
+    sequences are planned by arrival.
+    """
 
     name: ClassVar[str]
 
@@ -36,20 +41,43 @@ class Scheduler(ABC):
             if sequence.finished:
                 self.queue.release(sequence)
 
-    def _admit_while_room(self, limit: int, plan: ScheduledBatch) -> None:
-        """First come, first served, until `limit` sequences run or a reservation does not fit."""
-        queue = self.queue
-        while queue.waiting:
-            if len(queue.occupied) >= limit:
-                plan.limit_bound = "sequences"
-                return
-            tokens = queue.waiting[0].max_tokens_total
-            if not queue.blocks.can_reserve(tokens):
-                plan.limit_bound = "blocks"
-                return
-            plan.admitted.append(queue.admit(tokens))
+    # --- for subclasses ---
+
+    def _run(self, plan: ScheduledBatch, sequence: Sequence, tokens: int, padding: int = 0) -> bool:
+        """Plan the sequence's next `tokens` tokens; False if it had to give way itself."""
+        start = sequence.num_computed
+        if not self._make_room(plan, sequence, start + tokens + padding):
+            return False
+        plan.chunks.append(Chunk(sequence, start, tokens, padding, sequence.finished))
+        return True
+
+    def _make_room(self, plan: ScheduledBatch, sequence: Sequence, tokens: int) -> bool:
+        while not self.queue.grow(sequence, tokens):
+            plan.limit_bound = "blocks"
+            victim = self._victim()
+            if victim.finished:
+                self.queue.release(victim)
+            else:
+                plan.preemptions.append(self.queue.preempt(victim))
+            if victim is sequence:
+                return False
+        return True
+
+    def _victim(self) -> Sequence:
+        """Who gives way: padding, which nobody misses, then the youngest that runs."""
+        occupied = self.queue.occupied
+        return next((s for s in reversed(occupied) if s.finished), occupied[-1])
+
+    def _admit(self, plan: ScheduledBatch, expected_tokens: int = 0) -> Sequence:
+        """Admit the first that waits; hits of one that was preempted only shorten its recompute."""
+        sequence = self.queue.admit(expected_tokens)
+        plan.admitted.append(sequence)
+        if not sequence.preemptions:
+            plan.prefix_hit_tokens += sequence.cached_tokens
+        return sequence
 
 
-def next_chunk(sequence: Sequence) -> Chunk:
-    """All that is known of a sequence and not yet computed."""
-    return Chunk(sequence, sequence.num_computed, sequence.uncomputed)
+def limit(plan: ScheduledBatch, what: str) -> None:
+    """The first limit that a step meets is the one that bound it."""
+    if plan.limit_bound == "none":
+        plan.limit_bound = what

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 from engine.batch import ScheduledBatch
-from engine.schedulers.base import Scheduler, next_chunk
+from engine.schedulers.base import Scheduler, limit
+from engine.sequence import Sequence
 
 
 class ContinuousScheduler(Scheduler):
@@ -13,6 +16,42 @@ class ContinuousScheduler(Scheduler):
 
     def schedule(self, now_ns: int) -> ScheduledBatch:
         plan = ScheduledBatch()
-        self._admit_while_room(self.queue.max_batch, plan)
-        plan.chunks = [next_chunk(s) for s in self.queue.running]
+        running = self.queue.running
+        room = self._prefill_room(sum(not s.in_prefill for s in running))
+        for sequence in running:
+            if sequence.slot is not None:  # it has not given way to an older one
+                room -= self._continue(plan, sequence, room)
+        self._admit_while_room(plan, room)
         return plan
+
+    def _prefill_room(self, decodes: int) -> int:
+        """Tokens that prompts may get beside the decodes of the step."""
+        return sys.maxsize
+
+    def _continue(self, plan: ScheduledBatch, sequence: Sequence, room: int) -> int:
+        """Plan a running sequence; what it takes of the room for prompts."""
+        known = sequence.uncomputed
+        if not sequence.in_prefill:
+            self._run(plan, sequence, known)
+            return 0
+        tokens = min(known, room)
+        if tokens < known:
+            limit(plan, "tokens")
+        return tokens if tokens and self._run(plan, sequence, tokens) else 0
+
+    def _admit_while_room(self, plan: ScheduledBatch, room: int) -> None:
+        """First come, first served, until a limit is met; not while somebody has to give way."""
+        while self.queue.waiting and not plan.preemptions:
+            met = self._limit_met(room)
+            if met is not None:
+                limit(plan, met)
+                return
+            room -= self._continue(plan, self._admit(plan), room)
+
+    def _limit_met(self, room: int) -> str | None:
+        """What keeps the first that waits from running in this step."""
+        if self.queue.num_occupied >= self.queue.max_batch:
+            return "sequences"
+        if not room:
+            return "tokens"
+        return None if self.queue.can_admit() else "blocks"

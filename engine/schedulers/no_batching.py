@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.batch import ScheduledBatch
-from engine.schedulers.base import Scheduler, next_chunk
+from engine.schedulers.base import Scheduler, limit
 
 
 class NoBatchingScheduler(Scheduler):
@@ -12,12 +12,12 @@ class NoBatchingScheduler(Scheduler):
     name = "no-batching"
 
     def schedule(self, now_ns: int) -> ScheduledBatch:
-        plan = ScheduledBatch()
-        self._admit_while_room(1, plan)
-        running = self.queue.running
+        plan, queue = ScheduledBatch(), self.queue
+        running = queue.running
+        if not running and queue.waiting:
+            running = [self._admit(plan)]  # alone it always fits
         if running:
-            oldest = min(running, key=lambda s: s.request_id)
-            plan.chunks = [next_chunk(oldest)]
-            if len(running) > 1:
-                plan.limit_bound = "sequences"
+            self._run(plan, running[0], running[0].uncomputed)
+        if queue.waiting or queue.num_occupied > 1:
+            limit(plan, "sequences")
         return plan

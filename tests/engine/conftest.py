@@ -89,6 +89,8 @@ def make_engine() -> MakeEngine:
         *,
         scheduler: str = "continuous",
         max_batch: int = 8,
+        chunk_tokens: int = 256,
+        prefix_cache: bool = False,
         blocks: int = 256,
         dtype: str = "fp32",
         sink: Sink | None = None,
@@ -107,6 +109,8 @@ def make_engine() -> MakeEngine:
             messages.append,
             scheduler=scheduler,
             max_batch=max_batch,
+            chunk_tokens=chunk_tokens,
+            prefix_cache=prefix_cache,
         )
         return engine, recording
 
