@@ -25,7 +25,8 @@ class Chunk:
     emits: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.emits = not self.padded and self.end == len(self.sequence.token_ids)
+        end = self.start + self.tokens
+        self.emits = not self.padded and end == len(self.sequence.token_ids)
 
     @property
     def rows(self) -> int:
@@ -46,9 +47,10 @@ class Chunk:
     @property
     def recomputed_tokens(self) -> int:
         """Tokens that had been computed before the sequence was preempted."""
-        if self.padded:
+        until = self.sequence.recompute_until
+        if self.padded or self.start >= until:
             return 0
-        return max(0, min(self.end, self.sequence.recompute_until) - self.start)
+        return min(self.end, until) - self.start
 
     @property
     def prefill_tokens(self) -> int:

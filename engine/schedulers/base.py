@@ -46,7 +46,8 @@ class Scheduler(ABC):
     def _run(self, plan: ScheduledBatch, sequence: Sequence, tokens: int, padding: int = 0) -> bool:
         """Plan the sequence's next `tokens` tokens; False if it had to give way itself."""
         start = sequence.num_computed
-        if not self._make_room(plan, sequence, start + tokens + padding):
+        end = start + tokens + padding
+        if end > sequence.capacity and not self._make_room(plan, sequence, end):
             return False
         plan.chunks.append(Chunk(sequence, start, tokens, padding, sequence.finished))
         return True

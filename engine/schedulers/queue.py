@@ -117,7 +117,9 @@ class SequenceQueue:
             self.blocks.commit(sequence.request_id, sequence.token_ids, end)
 
     def preempt(self, sequence: Sequence) -> Preemption:
-        """Push a running sequence out: it keeps its tokens, waits first, and computes all again."""
+        """Push the youngest that runs out: it keeps its tokens, waits first, computes all again."""
+        if self.running[-1:] != [sequence]:
+            raise IntegrityError(f"sequence {sequence.request_id} is not the youngest that runs")
         lost = Preemption(sequence, len(sequence.block_table), sequence.num_computed)
         self.release(sequence)
         sequence.recompute_until = max(sequence.recompute_until, sequence.num_computed)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.engine import Engine
 from engine.messages import TokenMessage
+from engine.request import Request, SamplingParams
 from engine.sink import SequenceSteps
 from telemetry.clock import sleep_s
 from telemetry.schema import BlockRecord, EventRecord, RequestRecord, StepRecord
@@ -58,3 +60,11 @@ def run_all(engine: Engine, limit: int = 5000) -> None:
             sleep_s(0.002)  # an incomplete static cohort waits for its window
         engine.check_integrity()
     raise AssertionError("the engine does not come to an end")
+
+
+def many(engine: Engine, count: int = 5) -> dict[int, tuple[int, ...]]:
+    """Requests with a shared beginning that need 5 blocks each; prompts by request id."""
+    rng = random.Random(5)
+    shared = tuple(rng.choices(range(100, 40_000), k=37))
+    prompts = [shared + tuple(rng.choices(range(100, 40_000), k=9)) for _ in range(count)]
+    return {engine.submit(Request(p, SamplingParams(30, ignore_eos=True))): p for p in prompts}

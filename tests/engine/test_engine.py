@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import random
 from itertools import pairwise
 
 import pytest
 
 from engine.backends.cpu import CPUBackend
-from engine.engine import Engine
-from engine.errors import UserError
 from engine.models.weights import ModelSource
 from engine.physics.cost import ChunkWork, count_step
 from engine.request import Request, RequestError, SamplingParams
 from engine.schedulers import SCHEDULERS
-from telemetry.clock import NS_PER_S, now_ns, sleep_s
+from telemetry.clock import NS_PER_S, now_ns
 from tests.engine.conftest import PEAKS, MakeEngine
 from tests.engine.recording import run_all
 
@@ -138,47 +134,6 @@ def test_what_can_never_run_is_refused_with_the_arithmetic(
 def test_settings_that_cannot_be_are_refused(field: str, value: float) -> None:
     with pytest.raises(RequestError, match=f"{field} is {value}: use"):
         SamplingParams(**{field: value})  # type: ignore[arg-type]
-
-
-def test_a_refused_setting_changes_nothing(tiny: ModelSource, make_engine: MakeEngine) -> None:
-    engine, recording = make_engine(tiny, blocks=64)
-    with pytest.raises(UserError, match="unknown scheduler"):
-        engine.configure(scheduler="fastest")
-    for bad, message in (
-        ({"max_batch": 0}, "max batch is 0: use 1 to"),
-        ({"chunk_tokens": 0}, "token budget is 0: use 1 to"),
-        ({"kv_blocks": 0}, "KV blocks is 0: use 1 to 64"),
-        ({"kv_blocks": 65}, "KV blocks is 65: use 1 to 64"),
-    ):
-        with pytest.raises(UserError, match=message):
-            engine.configure(scheduler="static", prefix_cache=True, **bad)  # type: ignore[arg-type]
-    assert engine.scheduler.name == "continuous"
-    queue = engine.queue
-    assert (queue.max_batch, queue.chunk_tokens) == (8, 256)
-    assert (queue.blocks.prefix_cache, queue.blocks.num_blocks) == (False, 64)
-    assert recording.events == []
-
-
-def test_fewer_blocks_than_a_live_request_can_need_are_refused(
-    tiny: ModelSource, make_engine: MakeEngine
-) -> None:
-    engine, recording = make_engine(tiny, blocks=64)
-    long = engine.submit(Request((5,) * 60, SamplingParams(100)))
-    engine.submit(Request((5,) * 6, SamplingParams(10)))
-    arithmetic = (
-        r"KV blocks is 9, but request 0 \(prompt of 60 tokens \+ 100 to generate\) needs 10 of 16: "
-        "use 10 to 64, or wait"
-    )
-    with pytest.raises(UserError, match=arithmetic):
-        engine.configure(kv_blocks=9)
-    assert engine.queue.blocks.num_blocks == 64
-    engine.cancel(long)
-    engine.configure(kv_blocks=9)
-    with pytest.raises(RequestError, match="need 10 KV blocks of 16, but 9 of the cache's 64 are"):
-        engine.submit(Request((5,) * 60, SamplingParams(100)))
-    assert [e.kind for e in recording.events] == ["kv_blocks"]
-    run_all(engine)
-    assert {s.kv_blocks_total for s in recording.steps} == {9}
 
 
 @pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
@@ -306,161 +261,3 @@ def test_blocks_are_recorded_as_they_change_hands(
     assert set(state.values()) == {"free", "cached"}
     assert max(c.references for c in recording.block_changes) == 2
     assert sum(s.evictions for s in recording.steps) > 0
-
-
-def test_a_switch_is_marked(tiny: ModelSource, make_engine: MakeEngine) -> None:
-    engine, recording = make_engine(tiny, blocks=64)
-    engine.submit(Request((5, 6), SamplingParams(6, ignore_eos=True)))
-    engine.step()
-    engine.configure(scheduler="static")
-    engine.configure(scheduler="static")
-    run_all(engine)
-    (event,) = recording.events
-    assert (event.kind, event.step) == ("scheduler_switch", 0)
-    assert json.loads(event.detail) == {"from": "continuous", "to": "static"}
-    assert [s.scheduler for s in recording.steps] == ["continuous"] + ["static"] * 5
-
-
-def test_every_change_is_an_event_of_its_own(tiny: ModelSource, make_engine: MakeEngine) -> None:
-    engine, recording = make_engine(tiny, blocks=64)
-    changes = {
-        "scheduler": ("continuous", "chunked"),
-        "max_batch": (8, 3),
-        "chunk_tokens": (256, 7),
-        "prefix_cache": (False, True),
-        "kv_blocks": (64, 30),
-    }
-    wanted = {name: new for name, (_, new) in changes.items()}
-    for _ in range(2):  # the second time nothing changes
-        engine.configure(**wanted)  # type: ignore[arg-type]
-    found = {e.kind: tuple(json.loads(e.detail).values()) for e in recording.events}
-    assert found.pop("scheduler_switch") == changes.pop("scheduler")
-    assert found == changes
-    assert len(recording.events) == 5
-
-
-def many(engine: Engine, count: int = 5) -> dict[int, tuple[int, ...]]:
-    """Requests with a shared beginning that need 5 blocks each; prompts by request id."""
-    rng = random.Random(5)
-    shared = tuple(rng.choices(range(100, 40_000), k=37))
-    prompts = [shared + tuple(rng.choices(range(100, 40_000), k=9)) for _ in range(count)]
-    return {engine.submit(Request(p, SamplingParams(30, ignore_eos=True))): p for p in prompts}
-
-
-@pytest.mark.parametrize("prefix_cache", [False, True])
-@pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
-def test_preemption_changes_no_token_and_is_accounted_for(
-    tiny: ModelSource, make_engine: MakeEngine, scheduler: str, prefix_cache: bool
-) -> None:
-    """Twelve blocks for five requests of five: those who give way emit no token twice."""
-    calm, undisturbed = make_engine(tiny, blocks=64)
-    many(calm)
-    run_all(calm)
-    engine, recording = make_engine(
-        tiny,
-        scheduler=scheduler,
-        max_batch=4,
-        blocks=12,
-        chunk_tokens=16,
-        prefix_cache=prefix_cache,
-    )
-    prompts = many(engine)
-    run_all(engine)
-    assert recording.tokens == undisturbed.tokens
-    steps, events = recording.steps, [e for e in recording.events if e.kind == "preempt"]
-    preemptions = sum(r.preemptions for r in recording.requests.values())
-    assert preemptions == len(events) == sum(s.preemptions for s in steps)
-    assert (preemptions > 0) == (scheduler in ("continuous", "chunked"))
-    recomputed = sum(s.recomputed_tokens for s in steps)
-    assert (recomputed > 0) == (preemptions > 0) or prefix_cache  # which may hold all of it
-    lost = [json.loads(e.detail) for e in events]
-    assert all(d["computed_tokens"] <= d["blocks"] * 16 for d in lost)
-    cached = sum(r.cached_tokens for r in recording.requests.values())
-    assert cached == sum(s.prefix_hit_tokens for s in steps)
-    assert (cached > 0) == prefix_cache
-    prompt_tokens = sum(len(p) for p in prompts.values())
-    assert sum(s.prefill_tokens for s in steps) + cached == prompt_tokens
-    assert sum(s.decode_tokens for s in steps) == len(prompts) * 29
-    for step, rows in zip(steps, recording.sequences, strict=True):
-        assert rows.phase.count("recompute") == step.recompute_seqs
-        assert rows.phase.count("prefill") == step.prefill_seqs
-        assert (step.recomputed_flops > 0) == (step.recomputed_tokens > 0)  # type: ignore[operator]
-        assert step.phase != "decode" or not step.recomputed_tokens
-        assert not step.preemptions or step.limit_bound == "blocks"
-    assert engine.queue.blocks.num_free == 12
-
-
-def test_admitted_and_first_token_stay_those_of_the_first_time(
-    tiny: ModelSource, make_engine: MakeEngine
-) -> None:
-    engine, recording = make_engine(tiny, max_batch=4, blocks=12)
-    many(engine)
-    before: dict[int, tuple[int | None, int | None]] = {}
-    while not any(e.kind == "preempt" for e in recording.events):
-        before = {i: (r.admitted_ns, r.first_token_ns) for i, r in recording.requests.items()}
-        engine.step()
-    run_all(engine)
-    preempted = [i for i, r in recording.requests.items() if r.preemptions]
-    assert preempted
-    for i in preempted:
-        record = recording.requests[i]
-        if before[i][1] is not None:
-            assert (record.admitted_ns, record.first_token_ns) == before[i]
-
-
-def test_a_preempted_request_can_be_cancelled_but_is_not_withdrawn(
-    tiny: ModelSource, make_engine: MakeEngine
-) -> None:
-    engine, recording = make_engine(tiny, max_batch=2, blocks=9)
-    many(engine, 3)
-    while not engine.queue.waiting or not engine.queue.waiting[0].preemptions:
-        engine.step()
-    preempted = engine.queue.waiting[0]
-    assert recording.tokens[preempted.request_id]
-    assert not engine.withdraw(preempted.request_id), "part of its answer has been read"
-    assert engine.withdraw(2), "it never ran"
-    assert engine.cancel(preempted.request_id)
-    run_all(engine)
-    reasons = [recording.requests[i].finish_reason for i in range(3)]
-    assert reasons == ["length", "cancelled", "cancelled"]
-    assert engine.queue.blocks.num_free == 9
-
-
-def test_sampled_tokens_survive_a_preemption(tiny: ModelSource, make_engine: MakeEngine) -> None:
-    """A request's generator is not advanced by computing its tokens again."""
-    outputs = []
-    for blocks in (64, 9):
-        engine, recording = make_engine(tiny, max_batch=2, blocks=blocks)
-        for seed in (1, 2):
-            params = SamplingParams(60, temperature=0.8, seed=seed, ignore_eos=True)
-            engine.submit(Request((5,) * 20, params))
-        run_all(engine)
-        outputs.append(recording.tokens)
-        assert (recording.requests[1].preemptions > 0) == (blocks == 9)
-    assert outputs[0] == outputs[1]
-
-
-def test_changing_everything_while_running_changes_no_token(
-    tiny: ModelSource, make_engine: MakeEngine
-) -> None:
-    calm, undisturbed = make_engine(tiny, blocks=64)
-    many(calm, 8)
-    run_all(calm)
-    engine, recording = make_engine(tiny, max_batch=3, blocks=20)
-    many(engine, 8)
-    rng = random.Random(3)
-    while engine.has_work:
-        if not engine.step():
-            sleep_s(0.002)
-        engine.check_integrity()
-        if rng.random() < 0.3:
-            engine.configure(
-                scheduler=rng.choice(sorted(SCHEDULERS)),
-                max_batch=rng.randint(1, 5),
-                chunk_tokens=rng.choice((1, 7, 64)),
-                prefix_cache=rng.random() < 0.5,
-                kv_blocks=rng.randint(5, 20),
-            )
-    assert recording.tokens == undisturbed.tokens
-    assert engine.queue.blocks.num_used == 0
-    assert sum(r.preemptions for r in recording.requests.values()) > 0
