@@ -45,47 +45,60 @@ def controls_row() -> DeltaGenerator:
 def load_controls(is_live: bool) -> None:
     """Workload, its arrivals, and the limits of a step, as the engine has them."""
     current = state.session()
-    ready, status = (current.ready, current.status) if current else (None, None)
-    off = not is_live or ready is None or status is None
     if current:
         tell_refusals(current, KEYS)
     with st.container(
         horizontal=True, width="content", vertical_alignment="center", gap="xsmall", wrap=False
     ):
-        _load_boxes(ready, status, off)
-        _limit_boxes(ready, status, off)
+        if current and current.ready and current.status:
+            _load_boxes(current.ready, current.status, not is_live)
+            _limit_boxes(current.ready, current.status, not is_live)
+        else:
+            _unknown_boxes()
 
 
-KEYS = ("workload", "arrivals", "max_batch", "chunk_tokens", "kv_blocks", "prefix_cache")
+WIDTHS = {"workload": 118, "arrivals": 138, "max_batch": 106, "chunk_tokens": 116, "kv_blocks": 112}
+KEYS = (*WIDTHS, "prefix_cache")
 
 
-def _load_boxes(ready: Ready | None, status: Status | None, off: bool) -> None:
-    workloads = list(ready.workloads) if ready else ["steady"]
-    load = status.load if status else None
+def _unknown_boxes() -> None:
+    """Of an engine that has not said how it stands; not the boxes that will follow it then."""
+    for key, width in WIDTHS.items():
+        st.selectbox(
+            key,
+            [],
+            key=f"{key}:unknown",
+            disabled=True,
+            width=width,
+            label_visibility="collapsed",
+            placeholder="…",
+        )
+
+
+def _load_boxes(ready: Ready, status: Status, off: bool) -> None:
+    load, names = status.load, list(ready.workloads)
     actual = Arrivals(load is None, load.concurrency, load.rate) if load else Arrivals(off=True)
     if load:
         follow("workload", load.workload)
+        names += [] if load.workload in names else [load.workload]
     follow("arrivals", str(actual))
-    names = workloads if load is None or load.workload in workloads else [*workloads, load.workload]
-    _select("Workload", "workload", names, off, 118, _send_load)
-    _select("Load", "arrivals", choices(actual), off, 138, _send_load, new=True)
+    _select("Workload", "workload", names, off, _send_load)
+    _select("Load", "arrivals", choices(actual), off, _send_load, new=True)
 
 
-def _limit_boxes(ready: Ready | None, status: Status | None, off: bool) -> None:
+def _limit_boxes(ready: Ready, status: Status, off: bool) -> None:
     """Max batch, token budget (which only `chunked` has), KV blocks and the prefix cache."""
-    sizes, budgets, blocks = [], [], []
-    if ready and status:
-        follow("max_batch", _batch_text(status.max_batch))
-        follow("chunk_tokens", budget_text(status.chunk_tokens))
-        follow("kv_blocks", blocks_text(status.kv_blocks))
-        follow("prefix_cache", status.prefix_cache)
-        sizes = [_batch_text(n) for n in sorted({*MAX_BATCHES, status.max_batch})]
-        budgets = budget_choices(status.chunk_tokens)
-        blocks = blocks_choices(_capacity(ready), status.kv_blocks)
-    unused = status is None or status.scheduler != "chunked"
-    _select("Max batch", "max_batch", sizes, off, 106, _send_batch)
-    _select("Token budget", "chunk_tokens", budgets, off or unused, 116, _send_budget, new=True)
-    _select("KV blocks", "kv_blocks", blocks, off, 112, _send_blocks, new=True)
+    follow("max_batch", _batch_text(status.max_batch))
+    follow("chunk_tokens", budget_text(status.chunk_tokens))
+    follow("kv_blocks", blocks_text(status.kv_blocks))
+    follow("prefix_cache", status.prefix_cache)
+    sizes = [_batch_text(n) for n in sorted({*MAX_BATCHES, status.max_batch})]
+    blocks = blocks_choices(_capacity(ready), status.kv_blocks)
+    unused = status.scheduler != "chunked"
+    _select("Max batch", "max_batch", sizes, off, _send_batch)
+    budgets = budget_choices(status.chunk_tokens)
+    _select("Token budget", "chunk_tokens", budgets, off or unused, _send_budget, new=True)
+    _select("KV blocks", "kv_blocks", blocks, off, _send_blocks, new=True)
     st.toggle(
         "prefix cache",
         key="prefix_cache",
@@ -109,7 +122,6 @@ def _select(
     key: str,
     options: list[str],
     off: bool,
-    width: int,
     send: Callable[[state.Session, Any], str | None],
     new: bool = False,
 ) -> None:
@@ -118,7 +130,7 @@ def _select(
         options,
         key=key,
         disabled=off,
-        width=width,
+        width=WIDTHS[key],
         label_visibility="collapsed",
         accept_new_options=new,
         on_change=changed,

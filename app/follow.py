@@ -23,13 +23,16 @@ def follow(key: str, actual: Any) -> None:
     While a change of this tab is on its way to the engine the widget keeps the new value.
     """
     sent = st.session_state.get(f"{key}:sent")
-    if sent is not None and sent[0] != actual and now_ns() < sent[1]:
-        return
-    st.session_state.pop(f"{key}:sent", None)
+    if sent is not None and (sent[0] == actual or now_ns() >= sent[1]):
+        st.session_state.pop(f"{key}:sent")
+        sent = None
+    shown = actual if sent is None else sent[0]
     before = st.session_state.get(key)
-    if before != actual:
+    if before != shown:
         st.session_state[f"{key}:left"] = (before, now_ns() + int(ECHO_S * 1e9))
-        st.session_state[key] = actual
+    # On every run, also where nothing changed: a browser that missed the run in which a widget was
+    # first set would show its first option, and send that as if somebody had chosen it.
+    st.session_state[key] = shown
 
 
 def changed(key: str, send: Callable[[state.Session, Any], Any]) -> None:

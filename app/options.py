@@ -11,7 +11,7 @@ import typer
 
 from engine.config import AUTO, DTYPES, KV_DTYPES, EngineConfig
 from engine.models.names import DEFAULT_MODEL
-from engine.schedulers import SCHEDULERS
+from engine.schedulers import DEFAULT_CHUNK_TOKENS, SCHEDULERS
 from engine.workloads import WORKLOADS
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -33,7 +33,9 @@ def engine_config(
     ] = AUTO,
     scheduler: Annotated[str, typer.Option(help=f"{', '.join(SCHEDULERS)}.")] = "continuous",
     max_batch: Annotated[int, typer.Option(help="Slots: sequences that run at once.")] = 16,
-    chunk_tokens: Annotated[int, typer.Option(help="Token budget of a step, for chunked.")] = 256,
+    chunk_tokens: Annotated[
+        int, typer.Option(help="Token budget of a step, for chunked.")
+    ] = DEFAULT_CHUNK_TOKENS,
     prefix_cache: Annotated[
         bool, typer.Option(help="Share the KV blocks of equal beginnings of prompts.")
     ] = False,

@@ -37,7 +37,6 @@ class BuiltEngine:
     source: ModelSource
     spec: ModelSpec
     run: RunRecord
-    config: EngineConfig  # with what 'auto' turned out to be
 
 
 def build_engine(
@@ -77,8 +76,7 @@ def build_engine(
         chunk_tokens=config.chunk_tokens,
         prefix_cache=config.prefix_cache,
     )
-    run = _run_record(config, calibration, spec, size)
-    return BuiltEngine(engine, source, spec, run, config)
+    return BuiltEngine(engine, source, spec, _run_record(config, calibration, spec, size))
 
 
 def _resolved(config: EngineConfig, calibration: Calibration, threads: int) -> EngineConfig:

@@ -7,7 +7,12 @@ from typing import Any
 
 from engine.errors import UserError
 from engine.models.names import DEFAULT_MODEL
-from engine.schedulers import check_chunk_tokens, check_max_batch, check_scheduler
+from engine.schedulers import (
+    DEFAULT_CHUNK_TOKENS,
+    check_chunk_tokens,
+    check_max_batch,
+    check_scheduler,
+)
 from engine.threads import check_threads
 
 AUTO = "auto"
@@ -28,7 +33,7 @@ class EngineConfig:
     kv_dtype: str = AUTO
     scheduler: str = "continuous"
     max_batch: int = 16
-    chunk_tokens: int = 256
+    chunk_tokens: int = DEFAULT_CHUNK_TOKENS
     prefix_cache: bool = False
     threads: int | None = None
     block_size: int = 16

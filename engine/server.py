@@ -46,7 +46,7 @@ class EngineServer:
             limits={
                 "max_context": spec.max_context,
                 "kv_blocks": queue_.blocks.num_blocks,
-                "kv_blocks_capacity": getattr(queue_.blocks, "capacity", queue_.blocks.num_blocks),
+                "kv_blocks_capacity": queue_.blocks.capacity,
                 "block_size": queue_.blocks.block_size,
                 "max_batch": queue_.max_batch,
             },
@@ -220,8 +220,8 @@ class EngineServer:
             m.Status(
                 scheduler=self.engine.scheduler.name,
                 max_batch=queue_.max_batch,
-                chunk_tokens=getattr(queue_, "chunk_tokens", self._built.config.chunk_tokens),
-                prefix_cache=getattr(queue_.blocks, "prefix_cache", False),
+                chunk_tokens=queue_.chunk_tokens,
+                prefix_cache=queue_.blocks.prefix_cache,
                 kv_blocks=queue_.blocks.num_blocks,
                 paused=self._paused,
                 load=self._load.load,

@@ -168,8 +168,11 @@ def _held(rows: pd.DataFrame, window: Window, look: Theme) -> dict[str, Any]:
 
 
 def _held_pieces(rows: pd.DataFrame) -> list[tuple[int, float, float]]:
-    """(row, x, length) of what others' prefill covers of each gap of a request in its lane."""
-    prompts = rows[rows["phase"] == "prefill"].sort_values("x")
+    """(row, x, length) of what others' prefill covers of each gap of a request in its lane.
+
+    Prompts that are computed again after a preemption hold others as much.
+    """
+    prompts = rows[rows["phase"].isin(("prefill", "recompute"))].sort_values("x")
     out: list[tuple[int, float, float]] = []
     for gap in _gaps(rows).itertuples():
         ran = (prompts["last_step"] >= gap.after) & (prompts["first_step"] <= gap.before)
@@ -186,7 +189,8 @@ def _held_pieces(rows: pd.DataFrame) -> list[tuple[int, float, float]]:
 def _gaps(rows: pd.DataFrame) -> pd.DataFrame:
     """Steps in which a request had no row between two of its own, and nobody else had its lane.
 
-    Columns: row, request_id, x, end, and the gap's first (after) and last (before) step.
+    Where it begins to recompute it had been preempted: it did not hold its place. Columns: row,
+    request_id, x, end, and the gap's first (after) and last (before) step.
     """
     ordered = rows.sort_values(["request_id", "first_step"])
     ahead = ordered.shift(-1)
@@ -194,6 +198,7 @@ def _gaps(rows: pd.DataFrame) -> pd.DataFrame:
     gap = (ahead["request_id"] == ordered["request_id"]) & (ahead["row"] == ordered["row"])
     gap &= ahead["first_step"] == next_in_lane.reindex(ordered.index)
     gap &= ahead["first_step"] > ordered["last_step"] + 1
+    gap &= (ahead["phase"] != "recompute") | (ordered["phase"] == "recompute")
     return pd.DataFrame(
         {
             "row": ordered["row"],

@@ -99,10 +99,17 @@ def _side(summary: pd.DataFrame) -> str:
 def _numbers(row: dict[str, Any]) -> str:
     facts = [
         (f"{three(row['tokens_per_s'])} tok/s", f"{count(row['steps'])} steps"),
-        (percent(row["padded_slot_fraction"]), "slot-steps padded"),
+        _waste(row),
         (duration(known(row["worst_ttft_s"])), "worst TTFT"),
     ]
     return numbers(str(row["scheduler"]), facts)
+
+
+def _waste(row: dict[str, Any]) -> tuple[str, str]:
+    """What gained nothing: padding, or where there is none, what preemption made it recompute."""
+    if row["recomputed_tokens"] and not row["padded_slot_fraction"]:
+        return count(row["recomputed_tokens"]), "tokens recomputed"
+    return percent(row["padded_slot_fraction"]), "slot-steps padded"
 
 
 def _changes(summary: pd.DataFrame, marks: pd.DataFrame) -> str | None:
@@ -125,6 +132,10 @@ def _headline(summary: pd.DataFrame, held: dict[str, Any] | None, changes: str |
         waits = f"{int(held['padded_slots'])} slots wait {duration(held['hold_s'])} for"
         what = f"{percent(now['padded_slot_fraction'])} of its slot-steps are padding"
         return headline(rate, f"{what}: {waits} {int(held['decode_seqs'])}.")
+    if now["preemptions"]:
+        times = "preemption" if now["preemptions"] == 1 else "preemptions"
+        lost = f"{count(now['recomputed_tokens'])} tokens were computed again"
+        return headline(rate, f"KV blocks ran out: {count(now['preemptions'])} {times}, {lost}.")
     return headline(rate, _UNPADDED.get(str(now["scheduler"]), "No slot-step is padding."))
 
 

@@ -122,7 +122,7 @@ def summary(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataF
     scheduler, steps, first_step, held_s (time it was in charge, idle time included, pauses left
     out), tokens (emitted), tokens_per_s (over held_s), padded_slot_fraction (padded over
     batch_slots), worst_ttft_s of requests whose first token came under it (NULL: none did),
-    most_padded: most slots padded in one step.
+    most_padded: most slots padded in one step; preemptions, and recomputed_tokens they led to.
     """
     sql = f"""
     WITH window_steps AS (
@@ -143,12 +143,13 @@ def summary(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataF
         SELECT scheduler, count(*) AS steps, min(step) AS first_step, max(step) AS last_step,
                max(batch_slots) AS batch_slots,
                sum(padded_slots) / sum(batch_slots) AS padded_slot_fraction,
-               max(padded_slots) AS most_padded
+               max(padded_slots) AS most_padded, sum(preemptions)::BIGINT AS preemptions,
+               sum(recomputed_tokens)::BIGINT AS recomputed_tokens
         FROM window_steps GROUP BY scheduler
     )
     SELECT scheduler, steps, first_step, held_s, batch_slots, coalesce(tokens, 0) AS tokens,
            coalesce(tokens, 0) / held_s AS tokens_per_s, padded_slot_fraction, worst_ttft_s,
-           most_padded
+           most_padded, preemptions, recomputed_tokens
     FROM ran JOIN held USING (scheduler) LEFT JOIN made USING (scheduler)
     LEFT JOIN waited USING (scheduler)
     ORDER BY last_step DESC
