@@ -119,8 +119,13 @@ def test_padding_and_rates_are_the_stores(reader: Reader, end_ns: int) -> None:
     assert summary.loc["continuous", "worst_ttft_s"] == worst
 
 
-def held(reader: Reader, *segments: tuple[int, int, str, int, int], **window: Any) -> Any:
-    """Outlines over segments (lane, request, phase, first step, last step) of 0.1 s steps."""
+def held(
+    reader: Reader,
+    *segments: tuple[int, int, str, int, int],
+    trace_of: str = "held by others' prefill",
+    **window: Any,
+) -> Any:
+    """A trace over segments (lane, request, phase, first step, last step) of 0.1 s steps."""
     names = ["lane", "request_id", "phase", "first_step", "last_step"]
     lanes = pd.DataFrame(segments, columns=names)
     lanes = lanes.assign(start_s=lanes["first_step"] / 10 - 5, end_s=lanes["last_step"] / 10 - 4.9)
@@ -128,7 +133,7 @@ def held(reader: Reader, *segments: tuple[int, int, str, int, int], **window: An
     queue = pd.DataFrame({"step": [0], "x_s": [-3.0], "n_waiting": [0]})
     none = live.marks(reader, "no such run", 0, 1.0)
     figure = gantt(lanes, queue, none, None, Window(5.0, 3, **window), LIGHT)
-    return trace(figure, "held by others' prefill")
+    return trace(figure, trace_of)
 
 
 def test_an_outline_where_others_prefill_held_a_request(reader: Reader) -> None:
@@ -140,6 +145,20 @@ def test_an_outline_where_others_prefill_held_a_request(reader: Reader) -> None:
     assert outline["x"] == pytest.approx([0.2, 0.1])
     assert outline["y"] == [1, 1]
     assert held(reader, *lane, *prompts, steps=True)["base"] == [4, 7]
+
+
+def test_a_preempted_request_held_nothing_and_holds_others(reader: Reader) -> None:
+    """Request 1 is out in steps 3 to 5 while others prefill, and recomputes in 6 and 7."""
+    out = [(0, 1, "decode", 0, 2), (0, 1, "recompute", 6, 7), (1, 2, "prefill", 4, 5)]
+    assert held(reader, *out)["x"] == []
+    beside = [(2, 3, "decode", 3, 5), (2, 3, "decode", 8, 9)]
+    assert held(reader, *out, *beside)["y"] == [3]
+
+
+def test_recomputing_is_drawn_as_lost(reader: Reader) -> None:
+    outline = held(reader, (0, 1, "recompute", 0, 2), (0, 1, "decode", 3, 4), trace_of="recompute")
+    assert outline["marker"]["color"] == LIGHT.lost
+    assert outline["x"] == pytest.approx([0.3])
 
 
 @pytest.mark.parametrize(

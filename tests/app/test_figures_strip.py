@@ -9,7 +9,8 @@ from app.theme import LIGHT
 from app.units import duration
 from telemetry.queries import live
 from telemetry.reader import Reader
-from tests.app.synthetic import RUN_ID
+from telemetry.store import Store
+from tests.app.synthetic import RUN_ID, Simulation
 
 
 @pytest.fixture
@@ -70,6 +71,27 @@ def test_tokens_of_a_bar_are_of_one_step(reader: Reader, end_ns: int) -> None:
     )
     real = set(pairs.itertuples(index=False, name=None))
     assert set(bars[["prefill_tokens", "decode_tokens"]].itertuples(index=False, name=None)) <= real
+
+
+def test_cached_and_recomputed_tokens_stand_on_the_others(store: Store) -> None:
+    """A step of 40 prompt tokens with a hit of 32, and one that computes 20 tokens again."""
+    simulation = Simulation()
+    simulation.arrive(1)
+    while simulation.advance():
+        pass
+    first, second = simulation.rows["steps"][0], simulation.rows["steps"][1]
+    prompt = first["prefill_tokens"]
+    first["prefix_hit_tokens"], second["recomputed_tokens"] = 32, 20
+    simulation.write(store)
+    bars = live.strip(store.reader(), RUN_ID, simulation.now_ns, 30.0, None)
+    figure = strip(bars, live.marks(store.reader(), RUN_ID, 0, 1.0), 0.014, 30.0, None, LIGHT)
+    traces = {t["name"]: t for t in figure["data"]}
+    assert traces["cached tokens"]["text"] == ["32"]
+    assert traces["cached tokens"]["marker"]["color"] == LIGHT.cached
+    assert traces["lost tokens"]["text"] == ["20"]
+    assert traces["lost tokens"]["base"] == [1]  # on its one decode
+    assert traces["lost tokens"]["marker"]["color"] == LIGHT.lost
+    assert traces["prefill tokens"]["text"] == [str(prompt)]
 
 
 def test_bars_are_cut_at_four_medians_and_say_so(reader: Reader, end_ns: int) -> None:

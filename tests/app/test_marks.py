@@ -11,6 +11,9 @@ import pytest
 
 from app.figures.marks import MAX_LABELS, label, labels
 from app.theme import LIGHT
+from telemetry.queries import live
+from telemetry.store import Store
+from tests.app.synthetic import RUN_ID, Simulation
 
 
 @pytest.mark.parametrize(
@@ -18,6 +21,12 @@ from app.theme import LIGHT
     [
         ("scheduler_switch", {"from": "static", "to": "continuous"}, "→ continuous"),
         ("max_batch", {"from": 8, "to": 10}, "max batch 10"),
+        ("chunk_tokens", {"from": 256, "to": 64}, "budget 64"),
+        ("prefix_cache", {"from": False, "to": True}, "prefix cache on"),
+        ("prefix_cache", {"from": True, "to": False}, "prefix cache off"),
+        ("kv_blocks", {"from": 640, "to": 64}, "KV 64 blocks"),
+        ("preempt", {"request_id": 3, "blocks": 2, "computed_tokens": 20}, "preempted"),
+        ("preempt", {"count": 14}, "preempted × 14"),
         ("load", {"workload": "skew", "concurrency": 8, "rate": None}, "skew × 8"),
         ("load", {"workload": "steady", "concurrency": None, "rate": 2.5}, "steady 2.5/s"),
         ("load", {"workload": "skew", "concurrency": None, "rate": None}, "skew"),
@@ -67,3 +76,27 @@ def test_what_somebody_did_is_named_before_what_happened() -> None:
     assert [a["text"] for a in labels(LIGHT, marks, 30.0, yref="paper", y=1)] == ["→ static"]
     apart = marks.assign(x_s=[-20.0, -0.5])
     assert len(labels(LIGHT, apart, 30.0, yref="paper", y=1)) == 2
+
+
+def test_a_storm_of_preemptions_is_one_mark(store: Store) -> None:
+    """Twenty within two seconds, a pause between two of them, and one much later."""
+    simulation = Simulation()
+    simulation.arrive(1)
+    simulation.advance()
+    start_ns = simulation.now_ns
+    for n in range(20):
+        simulation.now_ns = start_ns + n * 100_000_000
+        simulation.event("preempt", f'{{"request_id": {n}}}')
+        if n == 10:
+            simulation.event("pause")
+    simulation.now_ns = start_ns + 12_000_000_000
+    simulation.event("preempt", '{"request_id": 20}')
+    simulation.write(store)
+    found = live.marks(store.reader(), RUN_ID, simulation.now_ns, 30.0)
+    assert list(found["kind"]) == ["preempt", "pause", "preempt"]
+    assert [label(k, d) for k, d in zip(found["kind"], found["detail"], strict=True)] == [
+        "preempted × 20",
+        "pause",
+        "preempted",
+    ]
+    assert list(found["x_s"]) == pytest.approx([-12.0, -11.0, 0.0])

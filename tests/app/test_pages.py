@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 import app.dashboard
 from app import state
-from engine.messages import Load
+from engine.messages import Load, Rejected
 from telemetry.store import Store
 from tests.app.fake import FakeSession, status
 from tests.app.synthetic import race
@@ -35,6 +35,13 @@ def opened(page: str = "live") -> AppTest:
     if page != "live":
         at.switch_page(f"../pages/{page}.py")
     return at.run()
+
+
+def type_in(at: AppTest, key: str, text: str) -> None:
+    """As a browser does; the testing tool by itself only selects what is offered."""
+    box = at.selectbox(key=key)
+    box.options.append(text)
+    box.set_value(text).run()
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -113,6 +120,90 @@ def test_a_choice_reaches_the_engine(fake: FakeSession) -> None:
     assert fake.status.load == Load("skew", None, 2.0)
     at.selectbox(key="arrivals").select("no load").run()
     assert fake.asked[-1][0] == "stop_load"
+
+
+def test_the_limits_of_a_step_are_the_engines(fake: FakeSession) -> None:
+    limits = {"chunk_tokens": 96, "kv_blocks": 77, "prefix_cache": True, "scheduler": "chunked"}
+    fake.status = status(**limits)
+    at = opened()
+    assert at.session_state["scheduler"] == "chunked"
+    assert at.selectbox(key="chunk_tokens").value == "budget 96"
+    assert at.selectbox(key="kv_blocks").value == "KV 77"
+    assert at.selectbox(key="kv_blocks").options[0] == "KV 640"
+    assert at.toggle(key="prefix_cache").value is True
+    at.selectbox(key="chunk_tokens").select("budget 64").run()
+    at.selectbox(key="kv_blocks").select("KV 160").run()
+    at.toggle(key="prefix_cache").set_value(False).run()
+    changes = [{"chunk_tokens": 64}, {"kv_blocks": 160}, {"prefix_cache": False}]
+    assert fake.asked == [("configure", change) for change in changes]
+    fake.status = status(chunk_tokens=32, kv_blocks=320, prefix_cache=True, scheduler="chunked")
+    at.run()
+    assert at.selectbox(key="chunk_tokens").value == "budget 32"
+    assert at.selectbox(key="kv_blocks").value == "KV 320"
+    assert at.toggle(key="prefix_cache").value is True
+
+
+def test_only_chunked_has_a_token_budget(fake: FakeSession) -> None:
+    assert opened().selectbox(key="chunk_tokens").disabled
+    fake.status = status(scheduler="chunked")
+    assert not opened().selectbox(key="chunk_tokens").disabled
+
+
+@pytest.mark.parametrize(
+    ("key", "typed", "change", "shown"),
+    [
+        ("kv_blocks", "25%", {"kv_blocks": 160}, "KV 160"),
+        ("kv_blocks", "100 blocks", {"kv_blocks": 100}, "KV 100"),
+        ("chunk_tokens", "48", {"chunk_tokens": 48}, "budget 48"),
+    ],
+)
+def test_what_is_typed_is_shown_as_the_engine_has_it(
+    fake: FakeSession, key: str, typed: str, change: dict[str, int], shown: str
+) -> None:
+    fake.status = status(scheduler="chunked")
+    at = opened()
+    type_in(at, key, typed)
+    assert fake.asked == [("configure", change)]
+    at.run()
+    assert at.selectbox(key=key).value == shown
+
+
+def test_typed_nonsense_is_told_and_forgotten(fake: FakeSession) -> None:
+    at = opened()
+    type_in(at, "kv_blocks", "9,999")
+    assert fake.asked == []
+    assert [t.value for t in at.toast] == [
+        '"9,999" is no number of KV blocks: write 1 to 640, or a share such as 25%'
+    ]
+    at.run()
+    assert at.selectbox(key="kv_blocks").value == "KV 640"
+
+
+def test_what_the_engine_refuses_is_told_to_who_asked(fake: FakeSession) -> None:
+    fake.deaf = True
+    asked, other = opened(), opened()
+    asked.selectbox(key="kv_blocks").select("KV 12").run()
+    fake.rejections.append(Rejected("Configure", "KV blocks is 12, but request 4 needs 30"))
+    asked.run()
+    assert [t.value for t in asked.toast] == ["KV blocks is 12, but request 4 needs 30"]
+    assert asked.selectbox(key="kv_blocks").value == "KV 640"
+    other.run()
+    assert not other.toast
+    asked.run()
+    assert not asked.toast
+
+
+def test_a_page_opened_before_the_engine_is_ready_sends_nothing(fake: FakeSession) -> None:
+    known, told = fake.ready, fake.status
+    fake.ready = fake.status = None
+    fake.phase = "starting"
+    at = opened()
+    assert all(box.disabled for box in at.selectbox if box.key != "run")
+    fake.ready, fake.status, fake.phase = known, told, "ready"
+    at.run()
+    at.run()
+    assert fake.asked == []
+    assert at.selectbox(key="max_batch").value == "batch 10"
 
 
 def test_a_click_is_kept_until_the_engine_answers(fake: FakeSession) -> None:

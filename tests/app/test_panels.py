@@ -9,6 +9,7 @@ import pytest
 from app.panels import live, roofline, scheduling, session
 from app.panels.view import Panels, number
 from app.theme import DARK, LIGHT, Theme
+from app.units import percent
 from telemetry.reader import Reader
 from telemetry.store import Store
 from tests.app.synthetic import RUN_ID, Simulation, race
@@ -82,6 +83,38 @@ def test_five_tiles_and_a_missed_target(reader: Reader) -> None:
     assert tiles.count("alert") == 1
 
 
+def kv_tile(store: Store, **newest: int) -> str:
+    """The KV tile of a run whose newest step has these."""
+    simulation = Simulation()
+    simulation.arrive(4)
+    while simulation.advance():
+        pass
+    simulation.rows["steps"][-1].update(newest)
+    simulation.write(store)
+    return live.panels(store.reader(), RUN_ID, {}, LIGHT).html["tiles"].split("KV cache")[1]
+
+
+def test_the_kv_tile_tells_of_hits(store: Store) -> None:
+    prompts = kv_tile(store, prefix_hit_tokens=0)
+    assert "of 640 blocks" in prompts
+    assert "hits" not in prompts
+
+
+def test_hits_are_a_share_of_the_prompt_tokens(store: Store) -> None:
+    tile = kv_tile(store, prefix_hit_tokens=90, prefill_tokens=30)
+    asked = store.reader().value("SELECT sum(prefill_tokens) + 90 FROM steps")
+    assert f"of 640 · {percent(90 / float(asked))} hits" in tile
+
+
+def test_preemption_is_an_alert(store: Store) -> None:
+    tile = kv_tile(store, prefix_hit_tokens=90, preemptions=2, recomputed_tokens=50)
+    assert "of 640 · 2 preempted" in tile
+    headline = scheduling.panels(store.reader(), RUN_ID, {}, LIGHT).html["headline"]
+    assert "KV blocks ran out: 2 preemptions, 50 tokens were computed again." in headline
+    numbers = scheduling.panels(store.reader(), RUN_ID, {}, LIGHT).html["numbers"]
+    assert "tokens recomputed" in numbers
+
+
 def test_scheduling_headline_compares_the_two(reader: Reader) -> None:
     view = scheduling.panels(reader, RUN_ID, {"span": "12"}, LIGHT)
     text = view.html["headline"]
@@ -112,12 +145,21 @@ def test_static_never_claims_to_free_a_slot_at_once(store: Store) -> None:
     assert "at once" not in text
 
 
-@pytest.mark.parametrize("scheduler", ["continuous", "no-batching"])
+@pytest.mark.parametrize("scheduler", ["continuous", "no-batching", "chunked"])
 def test_the_others_free_a_slot_at_once(store: Store, scheduler: str) -> None:
     assert "frees its slot at once" in finished_at_once(store, scheduler)
 
 
-@pytest.mark.parametrize(("kind", "name"), [("load", "the load"), ("max_batch", "max batch")])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("load", "the load"),
+        ("max_batch", "max batch"),
+        ("chunk_tokens", "the token budget"),
+        ("prefix_cache", "the prefix cache"),
+        ("kv_blocks", "the KV cache"),
+    ],
+)
 def test_unlike_conditions_are_not_compared(store: Store, kind: str, name: str) -> None:
     text = finished_at_once(store, "static", kind)
     assert "static" in text
