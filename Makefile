@@ -30,8 +30,8 @@ check: $(VENV)/.test ## format, lint, strict types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.test ## decode speed beside transformers; needs an idle machine
-	@exec $(BIN)/python -m tests.bench.decode_vs_transformers $(ARGS)
+bench: $(VENV)/.demo ## this engine on this machine (ARGS="--against vllm" ...); wants it idle
+	@exec $(BIN)/stepscope bench $(ARGS)
 
 clean: ## remove the environment and all caches; recordings stay
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache \

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from engine.errors import UserError
+from engine.huge_pages import with_huge_pages
 
 VARIABLE = "STEPSCOPE_PEERS"
 _SCRIPTS = Path(__file__).parent / "peers"
@@ -64,10 +65,9 @@ def script_of(peer: str) -> Path:
 
 
 def environment_of(peer: str, python: Path, threads: int) -> dict[str, str]:
-    """The environment at which each peer is fastest."""
-    base = {**os.environ, "HF_HUB_OFFLINE": "1", "PATH": _path_of(python)}
+    """The environment at which each peer is fastest; huge pages as our engine has them."""
+    base = {**with_huge_pages(os.environ), "HF_HUB_OFFLINE": "1", "PATH": _path_of(python)}
     base.pop("PYTHONPATH", None)
-    base.pop("GLIBC_TUNABLES", None)
     if peer == "vllm":
         base.update(_vllm(python, threads))
     return base

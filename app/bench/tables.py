@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.bench.cells import Cell, Row, costs, idle, number, percent, spread, text
+from app.bench.cells import Cell, costs, idle, number, percent, spread, text
 
 Column = tuple[str, Cell]
 
