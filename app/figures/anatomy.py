@@ -193,8 +193,11 @@ def _title(step: dict[str, Any] | None) -> str:
     if step is None:
         return "no step of this kind yet"
     facts = [f"<b>{step['phase']}</b>"]
-    if step["prefill_tokens"]:
-        facts.append(f"{count(step['prefill_tokens'])} prompt tokens")
+    fresh, again = count(step["prefill_tokens"]), count(step["recomputed_tokens"])
+    if step["recomputed_tokens"]:
+        facts.append(f"{fresh} new, {again} again" if step["prefill_tokens"] else f"{again} again")
+    elif step["prefill_tokens"]:
+        facts.append(f"{fresh} prompt tokens")
     rows = int(step["decode_seqs"]) + int(step["padded_slots"])
     if rows:
         facts.append(f"{rows} rows" if rows > 1 else "1 row")

@@ -227,8 +227,8 @@ def _finish(
     shape |= _axes(lanes, most, rows, window, look)
     place = {"yref": "paper", "y": 1.0}
     marks = _by_step(marks, window) if window.steps else marks
-    data.append(events.lines(look, marks, most, yaxis="y2"))
-    data.append(_through(marks, lanes, look))
+    data += events.lines(look, marks, 0, most, yaxis="y2")
+    data += events.lines(look, marks, 0.5, lanes + 0.5)
     start, end = window.ends
     shape["annotations"] = events.labels(look, marks, end - start, end, **place)
     if hold and not window.steps and window.by == "slot":
@@ -241,12 +241,6 @@ def _by_step(marks: pd.DataFrame, window: Window) -> pd.DataFrame:
     after = marks["step"].astype("Float64").fillna(-1) + 1
     placed = marks.assign(x_s=after.astype(float))
     return placed[placed["x_s"] >= window.first_step]
-
-
-def _through(marks: pd.DataFrame, lanes: int, look: Theme) -> dict[str, Any]:
-    line = events.lines(look, marks, lanes + 0.5)
-    line["y"] = [0.5 if y == 0 else y for y in line["y"]]
-    return line
 
 
 def _hold_note(hold: dict[str, Any], lanes: int, window: Window, look: Theme) -> dict[str, Any]:

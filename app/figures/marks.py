@@ -51,26 +51,36 @@ _WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def lines(
-    look: Theme, marks: pd.DataFrame, top: float, xaxis: str = "x", yaxis: str = "y"
-) -> dict[str, Any]:
-    """One trace with a vertical line from 0 to `top` for every mark."""
+    look: Theme,
+    marks: pd.DataFrame,
+    bottom: float,
+    top: float,
+    xaxis: str = "x",
+    yaxis: str = "y",
+) -> list[dict[str, Any]]:
+    """Vertical lines from `bottom` to `top`: what somebody did, and apart from it preemptions."""
+    lost = marks["kind"] == "preempt"
+    groups = (("marks", look.text, marks[~lost]), ("preempted", look.lost, marks[lost]))
+    place = {"xaxis": xaxis, "yaxis": yaxis}
+    return [
+        {**_line(rows, bottom, top), **place, "name": name, "line": _ink(colour)}
+        for name, colour, rows in groups
+        if name == "marks" or len(rows)
+    ]
+
+
+def _line(marks: pd.DataFrame, bottom: float, top: float) -> dict[str, Any]:
     xs: list[float | None] = []
     ys: list[float | None] = []
     for x in marks["x_s"]:
         xs += [round(float(x), 3), round(float(x), 3), None]
-        ys += [0, top, None]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "marks",
-        "x": xs,
-        "y": ys,
-        "xaxis": xaxis,
-        "yaxis": yaxis,
-        "line": {"color": look.text, "width": 1.5, "dash": "dash"},
-        "hoverinfo": "skip",
-        "connectgaps": False,
-    }
+        ys += [bottom, top, None]
+    shape = {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "connectgaps": False}
+    return {**shape, "x": xs, "y": ys}
+
+
+def _ink(colour: str) -> dict[str, Any]:
+    return {"color": colour, "width": 1.5, "dash": "dash"}
 
 
 def labels(

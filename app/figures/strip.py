@@ -43,7 +43,8 @@ def strip(
     limit_tokens, cut_tokens = clip_at(max(float(totals.median()), 2.0), float(totals.max()))
     tops = (nice_ceiling(limit_ms * 1.14), nice_ceiling(limit_tokens * 1.1))
     data = _steps(bars, look, limit_ms) + _tokens(bars, look, limit_tokens)
-    data += [events.lines(look, marks, tops[0]), events.lines(look, marks, tops[1], yaxis="y2")]
+    data += events.lines(look, marks, 0, tops[0])
+    data += events.lines(look, marks, 0, tops[1], yaxis="y2")
     shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": 52, "r": 8, "t": 20, "b": 42})
     shape |= _axes(look, span_s, tops)
     shape["annotations"] = events.labels(look, marks, span_s, yref="paper", y=1.0)

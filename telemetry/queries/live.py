@@ -17,7 +17,8 @@ ANATOMY_S = 0.25
 _END = "(t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT))"
 _ANATOMY = (
     "phase, step, t_step_s, t_compute_s, t_memory_s, t_weights_s, t_kv_s, t_inefficiency_s, "
-    "t_host_s, forward_s, bound, prefill_tokens, decode_seqs, padded_slots, limit_bound"
+    "t_host_s, forward_s, bound, prefill_tokens, recomputed_tokens, decode_seqs, padded_slots, "
+    "limit_bound"
 )
 # Bin widths a person can name; the smallest that keeps the window under MAX_BARS is used.
 _BINS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0)

@@ -102,3 +102,15 @@ def test_tick_labels_of_the_two_axes_stay_apart(steps: pd.DataFrame, factor: flo
     left, right = shape["xaxis"]["ticktext"][-1], shape["xaxis2"]["ticktext"][0]
     apart = place_px("xaxis2", 0) - place_px("xaxis", -1)
     assert apart - 7.2 * (len(left) + len(right)) / 2 > 40
+
+
+@pytest.mark.parametrize(
+    ("fresh", "again", "text"),
+    [(42, 0, "42 prompt tokens"), (0, 44, "44 again"), (42, 44, "42 new, 44 again")],
+)
+def test_recomputed_tokens_are_no_prompt_tokens(
+    steps: pd.DataFrame, fresh: int, again: int, text: str
+) -> None:
+    mixed = steps[steps["phase"] != "decode"].assign(prefill_tokens=fresh, recomputed_tokens=again)
+    titles = [note["text"] for note in anatomy(mixed, LIGHT)["layout"]["annotations"]]
+    assert any(f"</b> · {text} · " in title for title in titles)

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from app.figures.marks import MAX_LABELS, label, labels
+from app.figures.marks import MAX_LABELS, label, labels, lines
 from app.theme import LIGHT
 from telemetry.queries import live
 from telemetry.store import Store
@@ -100,3 +100,14 @@ def test_a_storm_of_preemptions_is_one_mark(store: Store) -> None:
         "preempted",
     ]
     assert list(found["x_s"]) == pytest.approx([-12.0, -11.0, 0.0])
+
+
+def test_preemptions_have_their_own_ink() -> None:
+    rows = [(-8.0, 1, "load", "{}"), (-1.5, 2, "preempt", "{}")]
+    marks = pd.DataFrame(rows, columns=["x_s", "step", "kind", "detail"])
+    drawn = {t["name"]: t for t in lines(LIGHT, marks, 0.5, 4.5)}
+    assert drawn["marks"]["x"] == [-8.0, -8.0, None]
+    assert drawn["preempted"]["x"] == [-1.5, -1.5, None]
+    assert drawn["preempted"]["y"] == [0.5, 4.5, None]
+    assert drawn["preempted"]["line"]["color"] == LIGHT.lost
+    assert [t["name"] for t in lines(LIGHT, marks[:1], 0, 1)] == ["marks"]
