@@ -7,7 +7,7 @@ from typing import Any
 
 from app.bench.context import CONTEXT, STEPS, Bench, Samples, cleanliness, spread_row
 from app.bench.loads import ClientLoad, client_loads
-from app.bench.measures import PROMPTS, ask_clients, fits, vocab
+from app.bench.measures import PROMPTS, ask_clients, fits, holds, vocab
 from app.bench.side import Side
 from app.bench.stats import Spread, pair_ratios
 
@@ -36,7 +36,7 @@ def compare(bench: Bench, ours: Side, theirs: Side, sections: Sequence[str]) -> 
 def decode(bench: Bench, ours: Side, theirs: Side) -> list[Row]:
     """Step time and tokens/s by batch."""
     rows = []
-    for batch in BATCHES:
+    for batch in [batch for batch in BATCHES if holds(ours, batch)]:
         bench.say(f"{ours.name} and {theirs.name}: decode at batch {batch}")
         pair = Samples(), Samples()
         for _ in range(1 + bench.repeats):  # the first warms

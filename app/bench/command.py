@@ -80,7 +80,7 @@ class _Run:
 
     def _dtype(self, dtype: str, result: Result) -> None:
         if "startup" in self.options.only:
-            result.setdefault("startup", []).append(self._startup(dtype))
+            _add(result, "startup", self._startup(dtype))
         self.bench.say(f"starting stepscope in {dtype}")
         with self.sides.ours(dtype) as side:
             self._machine(side, result)
@@ -90,25 +90,23 @@ class _Run:
                 self._against(peer, side, result)
             if "memory" in self.options.only:
                 sizes = {"loaded_bytes": loaded, "after_bytes": memory_bytes(side.pid)}
-                result.setdefault("memory", []).append({"dtype": side.facts["dtype"], **sizes})
+                _add(result, "memory", {"dtype": side.facts["dtype"], **sizes})
 
     def _measure(self, side: Side, result: Result) -> None:
         only, bench = self.options.only, self.bench
         if "decode" in only:
             result["decode"] += measures.decode(bench, side)
-            grown = measures.growth(bench, side)
-            result.setdefault("context_growth", []).extend([grown] if grown else [])
+            _add(result, "context_growth", measures.growth(bench, side))
         if "prefill" in only:
             result["prefill"] += measures.prefill(bench, side)
         if "crossover" in only:
-            found = measures.cost_over_batch(bench, side, result["decode"])
-            result.setdefault("crossover", []).append(found)
+            _add(result, "crossover", measures.cost_over_batch(bench, side, result["decode"]))
         if "clients" in only:
             result["clients"] += measures.clients(bench, side)
         if "telemetry" in only:
             found = measures.telemetry(bench, side)
             result.setdefault("telemetry_overhead", found["overhead"])
-            result.setdefault("telemetry", []).append(found)
+            _add(result, "telemetry", found)
 
     def _against(self, peer: str, side: Side, result: Result) -> None:
         dtype = side.facts["dtype"]
@@ -127,15 +125,21 @@ class _Run:
 
     def _startup(self, dtype: str) -> Result:
         """From the start of the engine's process to its first token."""
-        times, name = [], dtype
+        times, name, foreign = [], dtype, 0.0
         for _ in range(min(STARTS, self.options.repeats)):
             self.bench.say(f"{dtype}: start-up")
-            with self.sides.ours(dtype) as side:
-                prompt = self.bench.prompts(measures.vocab(side), 16)[0]
-                first_ns = side.ask("first_token", prompt=prompt)["t_ns"]
-                times.append(seconds(first_ns - side.started_ns))
-                name = side.facts["dtype"]
-        return {"dtype": name, **spread_row("first_token_s", Spread.of(times))}
+            (name, time_s), share = self.bench.watch.during(lambda: self._start_once(dtype))
+            times.append(time_s)
+            foreign = max(foreign, share)
+        clean = {"foreign": foreign, "clean": foreign <= CLEAN_FOREIGN}
+        return {"dtype": name, **spread_row("first_token_s", Spread.of(times)), **clean}
+
+    def _start_once(self, dtype: str) -> tuple[str, float]:
+        """The dtype that runs, and the seconds."""
+        with self.sides.ours(dtype) as side:
+            prompt = self.bench.prompts(measures.vocab(side), 16)[0]
+            first_ns = side.ask("first_token", prompt=prompt)["t_ns"]
+            return side.facts["dtype"], seconds(first_ns - side.started_ns)
 
     # --- all dtypes ---
 
@@ -153,3 +157,8 @@ class _Run:
             skip_missing=everything,
             parts=only,
         )
+
+
+def _add(result: Result, part: str, row: Result | None) -> None:
+    """A part is there once it was asked for, even where this model or machine has no row for it."""
+    result.setdefault(part, []).extend([row] if row else [])

@@ -11,9 +11,11 @@ from app.bench.loads import random_prompts
 from app.bench.machine import CLEAN_FOREIGN, Watch
 from app.bench.side import Side
 from app.bench.stats import Spread
+from telemetry.clock import sleep_s
 
 CONTEXT = 128  # tokens of prompt before the decode steps that are measured
 STEPS = 32  # decode steps of one measurement
+SETTLE_S = 0.05  # threads of the side before spin for a while after their last work
 
 
 @dataclass(slots=True)
@@ -38,6 +40,7 @@ class Samples:
     foreign: float = 0.0
 
     def ask(self, bench: Bench, side: Side, command: str, **arguments: Any) -> dict[str, Any]:
+        sleep_s(SETTLE_S)
         answer, share = bench.watch.during(lambda: side.ask(command, **arguments))
         self.answers.append(answer)
         self.foreign = max(self.foreign, share)

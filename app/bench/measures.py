@@ -27,6 +27,12 @@ def fits(side: Side, tokens: int) -> bool:
     return tokens <= int(side.facts["max_context"])
 
 
+def holds(side: Side, batch: int) -> bool:
+    """Whether the model's context and the KV cache hold the decode steps of this batch."""
+    tokens, block = CONTEXT + STEPS + 1, int(side.facts["kv_block_tokens"])
+    return fits(side, tokens) and batch * -(-tokens // block) <= int(side.facts["kv_blocks"])
+
+
 def vocab(side: Side) -> int:
     """Token ids that prompts may have."""
     return int(side.facts["vocab"])
@@ -46,7 +52,8 @@ def decode_samples(
 def decode(bench: Bench, side: Side) -> list[Row]:
     """Step time by batch at a context of 128."""
     decode_samples(bench, side, 1, CONTEXT, 1)  # warm
-    return [_decode_row(bench, side, batch, bench.repeats) for batch in BATCHES]
+    batches = [batch for batch in BATCHES if holds(side, batch)]
+    return [_decode_row(bench, side, batch, bench.repeats) for batch in batches]
 
 
 def _decode_row(bench: Bench, side: Side, batch: int, repeats: int) -> Row:
@@ -156,15 +163,19 @@ def _client_row(side: Side, load: ClientLoad, scheduler: str, samples: Samples) 
     }
 
 
-def cost_over_batch(bench: Bench, side: Side, rows: list[Row]) -> Row:
-    """Cost per token up to a batch of 128, and where the measured and the computed roofs cross."""
+def cost_over_batch(bench: Bench, side: Side, rows: list[Row]) -> Row | None:
+    """Cost per token up to a batch of 128, and where the measured and the computed roofs cross.
+
+    None where the KV cache does not hold the batches that this takes.
+    """
     known = {row["batch"]: row["step_s"] for row in rows if row["dtype"] == side.facts["dtype"]}
     for batch in (*BATCHES, *STEEP_BATCHES):
-        if batch not in known:
+        if batch not in known and holds(side, batch):
             repeats = min(bench.repeats, STEEP_REPEATS)
             known[batch] = _decode_row(bench, side, batch, repeats)["step_s"]
     measured = crossover(known)
-    assert measured is not None
+    if measured is None:
+        return None
     return {
         "dtype": side.facts["dtype"],
         "context": CONTEXT,

@@ -47,14 +47,21 @@ def _machine(facts: Row) -> str:
 
 
 def _verdict(result: Row) -> str:
-    idle = result["idle"]
-    used = f"others used up to {idle['worst']:.0%} of the CPU (before: {idle['before']:.0%})"
+    idle, foreign = result["idle"], result.get("machine", {}).get("calibration_foreign", 0)
+    lines = [f"others used up to {idle['worst']:.0%} of the CPU (before: {idle['before']:.0%})"]
     if result["clean"]:
-        return f"{used}: the figures count."
-    return (
-        f"{used}, more than {idle['allowed']:.0%}: rows marked 'busy' do not count. "
-        "Run it again on an idle machine."
-    )
+        lines[0] += ": the figures count."
+    else:
+        lines[0] += (
+            f", more than {idle['allowed']:.0%}: rows marked 'busy' do not count. "
+            "Run it again on an idle machine."
+        )
+    if foreign > idle["allowed"]:
+        lines.append(
+            f"others used {foreign:.0%} while the peaks were measured: MBU and MFU do not count "
+            "before `stepscope calibrate --force`."
+        )
+    return "\n".join(lines)
 
 
 def _print_peer(out: Console, title: str, found: Row) -> None:

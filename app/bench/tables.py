@@ -128,7 +128,7 @@ PARTS: tuple[tuple[str, str, tuple[Column, ...]], ...] = (
     (
         "start-up: process start to first token",
         "startup",
-        (_DTYPE, ("seconds", spread("first_token_s", ".2f"))),
+        (_DTYPE, ("seconds", spread("first_token_s", ".2f")), _IDLE),
     ),
     (
         "resident memory, MiB",

@@ -43,6 +43,7 @@ class Worker:
         built = self.driver.built
         run, spec = built.run, built.spec
         backend: Any = self.driver.engine.backend
+        blocks = self.driver.engine.queue.blocks
         return {
             "model": spec.name,
             "source": built.source.path,
@@ -56,6 +57,8 @@ class Worker:
             "peak_bandwidth": run.peak_bandwidth,
             "max_context": spec.max_context,
             "vocab": spec.vocab,
+            "kv_block_tokens": blocks.block_size,
+            "kv_blocks": blocks.num_blocks,
             "spec": asdict(spec),
         }
 
