@@ -27,7 +27,7 @@ def test_a_refused_setting_changes_nothing(tiny: ModelSource, make_engine: MakeE
         ({"kv_blocks": 65}, "KV blocks is 65: use 1 to 64"),
     ):
         with pytest.raises(UserError, match=message):
-            engine.configure(scheduler="static", prefix_cache=True, **bad)  # type: ignore[arg-type]
+            engine.configure(scheduler="static", prefix_cache=True, **bad)
     assert engine.scheduler.name == "continuous"
     queue = engine.queue
     assert (queue.max_batch, queue.chunk_tokens) == (8, 256)
