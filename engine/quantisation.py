@@ -1,8 +1,13 @@
-"""Weight-only quantisation: until how many rows it pays, and what a step then reads. No torch."""
+"""Weight-only quantisation: until how many rows it pays, and what a step then reads. No torch.
+
+int8: one scale for each output. int4: groups of 32 inputs with a scale and a minimum in half
+precision, as GGUF's Q4_1; the LM head stays int8, since its rounding costs more than all the rest
+(mean KL 0.07 against 0.004 on the default model).
+"""
 
 from __future__ import annotations
 
-FEW_ROWS = {"int8": 4, "int4": 8}
+FEW_ROWS = {"int8": 4, "int4": 6}
 """Rows up to which a step runs on the quantised weights. Measured with `stepscope bench`: beyond
 them unpacking costs more than reading bfloat16, and a step runs on bfloat16 copies of the same
 (dequantised) weights."""
@@ -13,10 +18,15 @@ def few_rows_limit(dtype: str) -> int | None:
     return FEW_ROWS.get(dtype)
 
 
-def weight_dtype(dtype: str, rows: int) -> str:
+def step_dtype(dtype: str, rows: int) -> str:
     """The dtype of the weights that a step with so many rows reads."""
     limit = FEW_ROWS.get(dtype)
     return dtype if limit is None or rows <= limit else "bf16"
+
+
+def head_dtype(dtype: str) -> str:
+    """The dtype of the LM head where the linear layers have this one."""
+    return "int8" if dtype == "int4" else dtype
 
 
 def math_dtype(dtype: str) -> str:

@@ -12,7 +12,7 @@ from engine.backends.simd_memory import Buffer, Ints, address, aligned
 from engine.batch import ScheduledBatch
 from engine.models.config import LlamaConfig
 from engine.models.simd_weights import SimdWeights
-from kernels.attention.cache_layout import PAGE_TOKENS, head_bytes, page_bytes
+from kernels.attention.cache_layout import PAGE_TOKENS, page_bytes
 from kernels.attention.numba_impl import scratch_bytes
 from kernels.linear.numba_impl import (
     KIND_BF16,
@@ -30,8 +30,10 @@ from kernels.llama_step.numba_impl import (
     StepField,
     forward_address,
 )
+from kernels.simd.memory import huge
 from kernels.simd.pool import run_on_all
 
+_BF16_ROWS = ("bf16", "int4")  # weights whose matmul takes bfloat16 rows; others take float32
 _KINDS = {"bf16": KIND_BF16, "fp32": KIND_F32, "int8": KIND_INT8, "int4": KIND_INT4}
 
 
@@ -79,10 +81,10 @@ class SimdCache:
             raise ValueError(f"a cache of {slots} slots is not whole pages of {PAGE_TOKENS}")
         self.bf16 = dtype == "bf16"
         element = 2 if self.bf16 else 4
-        self.head_bytes = head_bytes(config.head_dim, element)
-        self.page_bytes = page_bytes(config.kv_heads, config.head_dim, element)
-        size = slots // PAGE_TOKENS * self.page_bytes
-        self.layers = [aligned(size) for _ in range(config.layers)]
+        self.page_bytes = page_bytes(config.head_dim, element)
+        self.head_bytes = slots // PAGE_TOKENS * self.page_bytes
+        size = config.kv_heads * self.head_bytes
+        self.layers = [huge(size) for _ in range(config.layers)]
 
 
 class _Table:
@@ -90,7 +92,8 @@ class _Table:
 
     def __init__(self, weights: SimdWeights, cache: SimdCache) -> None:
         self._keep: list[object] = [weights]
-        self.act_bf16 = weights.dtype in ("bf16", "int4")
+        self.act_bf16 = weights.dtype in _BF16_ROWS
+        self.head_bf16 = weights.head.dtype in _BF16_ROWS
         self.layers = np.zeros((len(weights.layers), LAYER_FIELDS), dtype=np.int64)
         for row, layer, pages in zip(self.layers, weights.layers, cache.layers, strict=True):
             row[LayerField.ATTN_NORM] = layer.attn_norm.data_ptr()
@@ -191,6 +194,7 @@ class SimdModel:
         step[StepField.LAYER_TABLE] = address(table.layers)
         step[StepField.HEAD] = table.head
         step[StepField.ACT_BF16] = int(table.act_bf16)
+        step[StepField.HEAD_BF16] = int(table.head_bf16)
         step[StepField.EMBEDDING] = weights.embedding.data_ptr()
         step[StepField.EMBEDDING_BF16] = int(weights.embedding_bf16)
         step[StepField.FINAL_NORM] = weights.final_norm.data_ptr()

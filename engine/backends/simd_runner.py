@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.backends.simd import SimdCache, SimdInputs, SimdModel, build_inputs
 from engine.batch import ScheduledBatch
-from engine.models.simd_weights import SimdWeights, dequantised_source
+from engine.models.simd_weights import SimdWeights
 from engine.models.weights import ModelSource
 from engine.quantisation import few_rows_limit
 
@@ -34,8 +34,9 @@ class SimdRunner:
             weights, few = SimdWeights(config, source.get, dtype, progress), None
         else:
             few = SimdWeights(config, source.get, dtype, lambda f: progress(f / 2))
-            get = dequantised_source(source.get, dtype)
-            weights = SimdWeights(config, get, "bf16", lambda f: progress((1 + f) / 2))
+            weights = SimdWeights(
+                config, source.get, "bf16", lambda f: progress((1 + f) / 2), rounded_as=dtype
+            )
         self.model = SimdModel(config, weights, self.cache, few_rows=few, few_rows_limit=limit or 0)
 
     def prepare(self, batch: ScheduledBatch, pad_token: int) -> SimdInputs:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from engine.models.config import LlamaConfig
+from engine.quantisation import head_dtype
 from kernels.linear.pack import Packed, dequantised, interleave_gates, pack
 from kernels.rope import rope_tables
+from kernels.simd.memory import Arena
 
 Get = Callable[[str], Tensor]
+Place = Callable[[Tensor], Packed]
 GRAIN = 32  # widths must be multiples of it
 
 
@@ -25,7 +27,7 @@ def fits(config: LlamaConfig) -> bool:
 class SimdLayer:
     """Gains in float32; q, k and v are one matrix; gates lie beside their ups."""
 
-    def __init__(self, get: Get, index: int, dtype: str) -> None:
+    def __init__(self, get: Get, index: int, place: Place) -> None:
         def weight(name: str) -> Tensor:
             return get(f"model.layers.{index}.{name}.weight").float()
 
@@ -34,31 +36,50 @@ class SimdLayer:
         qkv = torch.cat([weight(f"self_attn.{n}_proj") for n in "qkv"])
         gates = interleave_gates(weight("mlp.gate_proj"), weight("mlp.up_proj"))
         self.linears: dict[str, Packed] = {
-            "qkv": pack(qkv, dtype),
-            "out": pack(weight("self_attn.o_proj"), dtype),
-            "gate_up": pack(gates, dtype),
-            "down": pack(weight("mlp.down_proj"), dtype),
+            "qkv": place(qkv),
+            "out": place(weight("self_attn.o_proj")),
+            "gate_up": place(gates),
+            "down": place(weight("mlp.down_proj")),
         }
 
 
 class SimdWeights:
-    """All weights of one dtype."""
+    """All weights, packed in one dtype.
+
+    rounded_as: round them to what this (quantised) dtype stands for first, so that both copies of a
+    quantised model's weights are the same numbers.
+    """
 
     def __init__(
-        self, config: LlamaConfig, get: Get, dtype: str, progress: Callable[[float], None]
+        self,
+        config: LlamaConfig,
+        get: Get,
+        dtype: str,
+        progress: Callable[[float], None],
+        *,
+        rounded_as: str | None = None,
     ) -> None:
-        self.dtype = dtype
+        self.dtype, arena = dtype, Arena()
+        place = _placer(dtype, rounded_as, arena)
         self.layers = []
         for i in range(config.layers):
-            self.layers.append(SimdLayer(get, i, dtype))
+            self.layers.append(SimdLayer(get, i, place))
             progress((i + 1) / config.layers)
         embedding = get("model.embed_tokens.weight")
         head = embedding if config.tied_embeddings else get("lm_head.weight")
-        self.head = pack(head.float(), dtype)
+        head_rounded = rounded_as and head_dtype(rounded_as)
+        self.head = _placer(head_dtype(dtype), head_rounded, arena)(head.float())
         self.embedding_bf16 = dtype != "fp32"
         self.embedding = embedding.to(torch.bfloat16 if self.embedding_bf16 else torch.float32)
         self.final_norm = get("model.norm.weight").float()
         self.cos, self.sin = _angles(config)
+
+
+def _placer(dtype: str, rounded_as: str | None, arena: Arena) -> Place:
+    def place(weight: Tensor) -> Packed:
+        return pack(dequantised(weight, rounded_as) if rounded_as else weight, dtype, arena)
+
+    return place
 
 
 def _angles(config: LlamaConfig) -> tuple[Tensor, Tensor]:
@@ -68,20 +89,3 @@ def _angles(config: LlamaConfig) -> tuple[Tensor, Tensor]:
     )
     half = config.head_dim // 2
     return cos[:, 0, :half].contiguous(), signed_sin[:, 0, half:].contiguous()
-
-
-def weight_bytes(weights: SimdWeights) -> int:
-    """Bytes of all packed linear layers and the head."""
-    packed = [p for layer in weights.layers for p in layer.linears.values()]
-    return int(np.sum([p.data.numel() for p in [*packed, weights.head]]))
-
-
-def dequantised_source(get: Get, dtype: str) -> Get:
-    """The same tensors, matrices rounded as the quantised dtype rounds them."""
-
-    def rounded(name: str) -> Tensor:
-        tensor = get(name)
-        quantised = tensor.dim() == 2 and "embed_tokens" not in name
-        return dequantised(tensor.float(), dtype) if quantised else tensor
-
-    return rounded

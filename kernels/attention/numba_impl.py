@@ -145,7 +145,7 @@ def _merge_row(state: int, out: int, part: int, dim: int, top: Any, total: Any) 
 @njit(nogil=True, error_model="numpy")
 def _attend_stretch(
     queries: int, group: int, position: int, stretch: int, q: int, dim: int, bf16: int, keys: int,
-    head_bytes: int, page_bytes: int, table: int, pages: int, memory: int,
+    page_bytes: int, table: int, pages: int, memory: int,
 ) -> None:  # fmt: skip
     """All queries of a task over one stretch of keys that begins at position `stretch`."""
     states = memory
@@ -176,7 +176,7 @@ def _attend_stretch(
             store_float(sums + 8 * r, top)
             store_float(sums + 8 * r + 4, total)
         _values_tile(
-            rows, weights + row * STRETCH * element, dim, bf16, keys + head_bytes // 2, page_bytes,
+            rows, weights + row * STRETCH * element, dim, bf16, keys + page_bytes // 2, page_bytes,
             table, pages, parts + 4 * dim * row,
         )  # fmt: skip
         for r in range(row, row + rows):
@@ -196,7 +196,7 @@ def scratch_bytes(dim: int) -> int:
 @njit(nogil=True, error_model="numpy")
 def attend(
     rows: int, group: int, position: int, q: int, q_stride: int, dim: int, bf16: int, keys: int,
-    head_bytes: int, page_bytes: int, table: int, out: int, out_stride: int, out_bf16: int,
+    page_bytes: int, table: int, out: int, out_stride: int, out_bf16: int,
     memory: int,
 ) -> None:  # fmt: skip
     """Queries of `group` heads that share a KV head, for `rows` positions from `position` on.
@@ -221,7 +221,7 @@ def attend(
     for stretch in range(0, context, STRETCH):
         pages = min(_PAGES, (context - stretch + PAGE_TOKENS - 1) // PAGE_TOKENS)
         _attend_stretch(
-            queries, group, position, stretch, mine, dim, bf16, keys, head_bytes, page_bytes,
+            queries, group, position, stretch, mine, dim, bf16, keys, page_bytes,
             table + 8 * (stretch // PAGE_TOKENS), pages, memory,
         )  # fmt: skip
     for r in range(queries):

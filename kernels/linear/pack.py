@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kernels.simd.memory import Arena
+
 PANEL = 64
 INT4_GROUP = 32
 INT4_LEVELS = 15
 INT8_LEVELS = 127
-_CACHE_LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Packed:
     scales: Tensor | None = None
 
 
-def pack(weight: Tensor, dtype: str) -> Packed:
+def pack(weight: Tensor, dtype: str, arena: Arena) -> Packed:
     """weight: [out, in], dtype fp32, bf16, int8 or int4; `in` a multiple of 32.
 
     Outputs are filled up with zeros to a multiple of 64. ValueError for another dtype.
@@ -39,7 +40,7 @@ def pack(weight: Tensor, dtype: str) -> Packed:
     padded = torch.zeros(rows, inner, dtype=torch.float32)
     padded[:out] = weight
     data, scales = _PACKERS[dtype](padded)
-    flat = _at_cache_line(data.contiguous().view(torch.uint8).reshape(-1))
+    flat = _placed(data.contiguous().view(torch.uint8).reshape(-1), arena)
     panels = rows // PANEL
     return Packed(dtype, flat, panels, inner, flat.numel() // panels, scales)
 
@@ -125,10 +126,8 @@ def _pack_int4(weight: Tensor) -> tuple[Tensor, Tensor | None]:
 _PACKERS = {"fp32": _pack_fp32, "bf16": _pack_bf16, "int8": _pack_int8, "int4": _pack_int4}
 
 
-def _at_cache_line(data: Tensor) -> Tensor:
+def _placed(data: Tensor, arena: Arena) -> Tensor:
     """The same bytes where a vector load never touches two cache lines."""
-    memory = torch.empty(data.numel() + _CACHE_LINE_BYTES, dtype=torch.uint8)
-    first = -memory.data_ptr() % _CACHE_LINE_BYTES
-    place = memory[first : first + data.numel()]
+    place = torch.from_numpy(arena.take(data.numel()))
     place.copy_(data)
     return place

@@ -67,14 +67,15 @@ class StepField(IntEnum):
     Q = 26  # queries in the cache's dtype
     Q_STRIDE = 27
     KV_BF16 = 28
-    HEAD_BYTES = 29  # of a page
-    PAGE_BYTES = 30
+    HEAD_BYTES = 29  # of all pages of one KV head in a layer
+    PAGE_BYTES = 30  # of 16 tokens of one KV head
     LOGITS = 31  # float32
     LOGITS_STRIDE = 32
     SCRATCH = 33
     SCRATCH_BYTES = 34  # of each thread
     COUNTER = 35  # the next attention task
     LAST_X = 36  # float32 [sampled, hidden]
+    HEAD_BF16 = 37  # whether the head takes bfloat16 rows
 
 
 class LayerField(IntEnum):
@@ -107,7 +108,7 @@ _LAYER_BYTES, _SPAN_BYTES = 8 * LAYER_FIELDS, 8 * SPAN_FIELDS
     _EMBEDDING_BF16, _LAYER_TABLE, _FINAL_NORM, _HEAD, _COS, _SIN, _TOKENS, _SPANS, _SPAN_COUNT,
     _SAMPLED, _SAMPLED_COUNT, _X, _ACT, _ACT_STRIDE, _ACT_BF16, _QKV, _QKV_STRIDE, _Q, _Q_STRIDE,
     _KV_BF16, _HEAD_BYTES, _PAGE_BYTES, _LOGITS, _LOGITS_STRIDE, _SCRATCH, _SCRATCH_BYTES,
-    _COUNTER, _LAST_X,
+    _COUNTER, _LAST_X, _HEAD_BF16,
 ) = (8 * int(field) for field in StepField)  # fmt: skip
 (_L_ATTN_NORM, _L_QKV, _L_OUT, _L_MLP_NORM, _L_GATE_UP, _L_DOWN, _L_CACHE) = (
     8 * int(field) for field in LayerField
@@ -130,10 +131,10 @@ def _embed(step: int, first: int, last: int) -> None:
 
 
 @njit(nogil=True, error_model="numpy")
-def _norm(step: int, x: int, gain: int, first: int, last: int) -> None:
+def _norm(step: int, x: int, gain: int, first: int, last: int, bf16: int) -> None:
     width, eps = load_int(step + _HIDDEN), load_float(step + _EPS)
     x_stride, stride = load_int(step + _X_STRIDE), load_int(step + _ACT_STRIDE)
-    act, bf16 = load_int(step + _ACT), load_int(step + _ACT_BF16)
+    act = load_int(step + _ACT)
     for r in range(first, last):
         rms_norm_row(x + r * x_stride, gain, width, eps, act + r * stride, bf16)
 
@@ -196,7 +197,7 @@ def _attention_task(
     attend(
         rows, group, load_int(span + _S_START) + first,
         load_int(step + _Q) + row * q_stride + width * (2 if bf16 else 4), q_stride, dim, bf16,
-        cache + head * head_bytes, head_bytes, load_int(step + _PAGE_BYTES),
+        cache + head * head_bytes, load_int(step + _PAGE_BYTES),
         load_int(span + _S_PAGES),
         load_int(step + _ACT) + row * act_stride + width * (2 if out_bf16 else 4), act_stride,
         out_bf16, scratch,
@@ -213,7 +214,7 @@ def _layer(step: int, layer: int, thread: int, threads: int, scratch: int) -> No
     qkv, qkv_stride = load_int(step + _QKV), load_int(step + _QKV_STRIDE)
     if thread == 0:
         store_int(load_int(step + _COUNTER), 0)
-    _norm(step, x, load_int(layer + _L_ATTN_NORM), first, last)
+    _norm(step, x, load_int(layer + _L_ATTN_NORM), first, last, bf16)
     barrier()
     linear_share(
         thread, threads, load_int(layer + _L_QKV), act, stride, rows, STORE, qkv, qkv_stride, 0,
@@ -228,7 +229,7 @@ def _layer(step: int, layer: int, thread: int, threads: int, scratch: int) -> No
         thread, threads, load_int(layer + _L_OUT), act, stride, rows, ADD, x, x_stride, 0, scratch
     )
     barrier()
-    _norm(step, x, load_int(layer + _L_MLP_NORM), first, last)
+    _norm(step, x, load_int(layer + _L_MLP_NORM), first, last, bf16)
     barrier()
     # The gated values take the place of qkv: both are gone by the time the other comes.
     linear_share(
@@ -253,7 +254,7 @@ def _head(step: int, thread: int, threads: int, scratch: int) -> None:
         for j in range(0, width, LANES):
             value = load_f32(load_int(step + _X) + row * x_stride + 4 * j)
             store_f32(last_x + i * x_stride + 4 * j, value)
-        _norm(step, last_x, load_int(step + _FINAL_NORM), i, i + 1)
+        _norm(step, last_x, load_int(step + _FINAL_NORM), i, i + 1, load_int(step + _HEAD_BF16))
     barrier()
     linear_share(
         thread, threads, load_int(step + _HEAD), load_int(step + _ACT),
