@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,8 @@ from tests.process.waiting import ended, until
 
 pytestmark = pytest.mark.process
 QUIET_S = 0.5
-SCHEDULERS = ("static", "no-batching", "continuous")
+SCHEDULERS = ("static", "no-batching", "continuous", "chunked")
+USUAL: dict[str, Any] = {"scheduler": "continuous", "max_batch": 4, "chunk_tokens": 256, "prefix_cache": False}
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +49,12 @@ def session(shared: Session) -> Iterator[Session]:
     yield shared
     shared.stop_load()
     shared.resume()
-    shared.configure(scheduler="continuous")
     at_rest = "SELECT count(*) = 0 FROM requests WHERE finished_ns IS NULL"
     until(lambda: _value(shared, at_rest), "the engine to finish its requests")
+    assert shared.ready is not None
+    usual = {**USUAL, "kv_blocks": shared.ready.limits["kv_blocks_capacity"]}
+    shared.configure(**usual)
+    until(lambda: usual.items() <= asdict(shared.status).items(), "its usual settings")
 
 
 def _ready(session: Session) -> None:
@@ -163,7 +169,7 @@ def _run_skew(session: Session, act: Callable[[], None]) -> list[tuple[int, list
 def test_fifty_switches_in_one_run_lose_no_request_and_change_no_token(session: Session) -> None:
     def switch() -> None:
         for k in range(50):
-            session.configure(scheduler=SCHEDULERS[k % 3])
+            session.configure(scheduler=SCHEDULERS[k % 4])
             session.step_once()
 
     plain = _run_skew(session, lambda: None)
@@ -173,7 +179,7 @@ def test_fifty_switches_in_one_run_lose_no_request_and_change_no_token(session: 
     assert [len(tokens) for _, tokens in switched] == wanted
     assert switched == plain
     used = _rows(session, "SELECT scheduler FROM steps WHERE step >= ? ORDER BY step", before)
-    assert [name for (name,) in used[:50]] == [SCHEDULERS[k % 3] for k in range(50)]
+    assert [name for (name,) in used[:50]] == [SCHEDULERS[k % 4] for k in range(50)]
     marks = "SELECT count(*) FROM events WHERE kind = 'scheduler_switch' AND step >= ?"
     assert _value(session, marks, before - 1) >= 50
 
@@ -184,6 +190,61 @@ def test_a_new_batch_size_takes_effect_and_loses_no_request(session: Session) ->
     session.configure(max_batch=4)
     assert [len(tokens) for _, tokens in outputs].count(180) == 4
     assert _value(session, "SELECT max(n_running) FROM steps WHERE batch_slots = 7") == 7
+
+
+# skew's longest request needs 16 blocks; 30 are too few for all that run at once.
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"scheduler": "chunked", "chunk_tokens": 7},
+    {"prefix_cache": True},
+    {"kv_blocks": 30},
+    {"scheduler": "continuous", "max_batch": 8},
+    {"scheduler": "chunked", "chunk_tokens": 64},
+    {"prefix_cache": False},
+    {"max_batch": 4},
+)
+
+
+def test_every_setting_changes_while_it_runs_and_no_token_does(session: Session) -> None:
+    def change() -> None:
+        for change in (*CHANGES, *CHANGES):
+            session.configure(**change)
+            for _ in range(4):
+                session.step_once()
+
+    plain = _run_skew(session, lambda: None)
+    before = _steps(session)
+    assert _run_skew(session, change) == plain
+    assert not session.rejections
+    status = session.status
+    assert status is not None
+    now = (status.scheduler, status.max_batch, status.chunk_tokens, status.prefix_cache)
+    assert (*now, status.kv_blocks) == ("chunked", 4, 64, False, 30)
+    kinds = _rows(session, "SELECT DISTINCT kind FROM events WHERE step >= ?", before - 1)
+    assert {kind for (kind,) in kinds} >= {
+        *("scheduler_switch", "max_batch", "chunk_tokens", "prefix_cache", "kv_blocks", "preempt")
+    }
+    most = "SELECT max(kv_blocks_used) <= 30, sum(preemptions) > 0 FROM steps WHERE step > ?"
+    assert _rows(session, most, before + 12) == [(True, True)]
+
+
+def test_each_change_is_marked_with_what_was_before(session: Session) -> None:
+    assert session.ready is not None
+    capacity = session.ready.limits["kv_blocks_capacity"]
+    session.configure(scheduler="chunked", chunk_tokens=32, prefix_cache=True, kv_blocks=100)
+    session.configure(chunk_tokens=32)  # nothing new: no mark
+    until(lambda: session.status and session.status.kv_blocks == 100, "the change")
+    newest = "SELECT kind, detail FROM events ORDER BY t_ns DESC, rowid DESC LIMIT 4"
+    wanted = {
+        "scheduler_switch": ("continuous", "chunked"),
+        "chunk_tokens": (256, 32),
+        "prefix_cache": (False, True),
+        "kv_blocks": (capacity, 100),
+    }
+    expected = {kind: {"from": old, "to": new} for kind, (old, new) in wanted.items()}
+    until(
+        lambda: {kind: json.loads(d) for kind, d in _rows(session, newest)} == expected,
+        "four marks",
+    )
 
 
 # --- people's prompts ---
@@ -232,10 +293,15 @@ def test_commands_that_cannot_be_change_nothing(session: Session) -> None:
     session.rejections.clear()
     session.configure(scheduler="fifo")
     session.configure(max_batch=0)
+    session.configure(scheduler="chunked", chunk_tokens=0)
+    session.configure(prefix_cache=True, kv_blocks=10**12)
     session.load("heavy")
-    until(lambda: len(session.rejections) == 3, "three refusals")
-    assert [r.command for r in session.rejections] == ["Configure", "Configure", "Load"]
-    assert "use one of continuous, no-batching, static" in session.rejections[0].message
+    until(lambda: len(session.rejections) == 5, "five refusals")
+    assert [r.command for r in session.rejections] == [*["Configure"] * 4, "Load"]
+    assert "use one of chunked, continuous, no-batching" in session.rejections[0].message
+    assert "token budget is 0: use 1 to" in session.rejections[2].message
+    assert "KV blocks is 1000000000000: use 1 to" in session.rejections[3].message
+    session.rejections.clear()
     assert session.status == before
 
 
