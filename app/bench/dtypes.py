@@ -34,20 +34,23 @@ def compare_dtypes(
 ) -> dict[str, list[Row]]:
     """start: our side of a dtype; all of them stay open, so that they can take turns.
 
-    skip_missing: a dtype that this machine does not run is left out; else UserError.
+    skip_missing: a dtype that this machine does not run is left out, and `left_out` says why;
+    else UserError.
     """
+    left_out: list[Row] = []
     with ExitStack() as stack:
         sides: dict[str, Side] = {}
         for dtype in dtypes:
             bench.say(f"starting stepscope in {dtype}")
             try:
                 sides[dtype] = stack.enter_context(start(dtype))
-            except UserError:
+            except UserError as error:
                 if not skip_missing:
                     raise
+                left_out.append({"dtype": dtype, "why": str(error)})
             else:
                 started(sides[dtype])
-        found: dict[str, list[Row]] = {}
+        found: dict[str, list[Row]] = {"left_out": left_out}
         if "quality" in parts and REFERENCE in sides:
             found["quality"] = _quality(bench, sides, folder / "reference.npy")
         if "linears" in parts:

@@ -24,6 +24,8 @@ def print_report(result: Row, console: Console | None = None) -> None:
     for peer, dtypes in result.get("against", {}).items():
         for dtype, found in dtypes.items():
             _print_peer(out, f"{peer} {found['version']}, {dtype}", found)
+    for row in result.get("left_out", []):
+        out.print(f"left out: {row['why']}")
     out.print(_verdict(result))
 
 
