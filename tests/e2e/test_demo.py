@@ -128,6 +128,90 @@ def test_a_switch_shows_within_a_second_and_in_other_tabs(
     )
 
 
+def values(page: Page, *labels: str) -> list[str]:
+    boxes = (page.get_by_role("combobox", name=label, exact=True) for label in labels)
+    return [box.input_value() for box in boxes]
+
+
+def type_in(page: Page, label: str, text: str) -> None:
+    """Slowly: the page is updated every second while somebody types."""
+    box = page.get_by_role("combobox", name=label, exact=True)
+    box.click()
+    box.press_sequentially(text, delay=400)
+    page.keyboard.press("Enter")
+
+
+def wait_mark(page: Page, text: str) -> None:
+    page.wait_for_function(
+        "text => [...document.querySelectorAll('#ss-strip .annotation-text')]"
+        ".some(e => e.textContent === text)",
+        arg=text,
+    )
+
+
+def test_limits_of_a_step_change_while_it_runs_in_all_tabs(
+    page: Page, server: Server, browser: Browser
+) -> None:
+    other = browser.new_page()
+    limits = ("Max batch", "Token budget", "KV blocks")
+    try:
+        open_page(other, server)
+        open_page(page, server)
+        budget = page.get_by_role("combobox", name="Token budget")
+        assert budget.is_disabled()
+        page.get_by_role("radio", name="chunked").click()
+        page.wait_for_function(
+            "!document.querySelector('.st-key-chunk_tokens input').disabled", timeout=10_000
+        )
+        type_in(page, "Token budget", "48")
+        wait_mark(page, "budget 48")
+        type_in(page, "KV blocks", "400 blocks")
+        wait_mark(page, "KV 400 blocks")
+        page.locator(".st-key-prefix_cache label").click()
+        wait_mark(page, "prefix cache on")
+        other.wait_for_function(
+            "document.querySelector('.st-key-prefix_cache input').checked", timeout=10_000
+        )
+        assert values(other, *limits) == values(page, *limits) == ["batch 8", "budget 48", "KV 400"]
+        assert "of 400" in page.inner_text("#ss-tiles .tile:nth-child(4)")
+        type_in(page, "KV blocks", "99999999")
+        told = page.get_by_test_id("stToast").first
+        told.wait_for()
+        assert "is no number of KV blocks: write 1 to" in told.inner_text()
+        page.get_by_role("radio", name="continuous").click()
+        page.wait_for_function(
+            "document.querySelector('#ss-headline').textContent.startsWith('continuous')"
+        )
+        assert values(page, *limits) == ["batch 8", "budget 48", "KV 400"]
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+@pytest.mark.parametrize("name", ["", "roofline", "scheduling"])
+def test_a_page_fits_one_screen(browser: Browser, server: Server, name: str, look: str) -> None:
+    context = browser.new_context(
+        viewport={"width": 1280, "height": 720},
+        color_scheme=look,  # type: ignore[arg-type]
+    )
+    try:
+        page = context.new_page()
+        open_page(page, server, name)
+        page.wait_for_selector(".st-key-prefix_cache")
+        right = page.evaluate(
+            "Math.max(...[...document.querySelectorAll('.st-key-toolbar *, .st-key-controls *')]"
+            ".map(e => e.getBoundingClientRect().right))"
+        )
+        assert right <= 1265
+        low = page.evaluate(
+            "Math.max(...[...document.querySelectorAll('.ss-panel:not([hidden])')]"
+            ".map(e => e.getBoundingClientRect().bottom))"
+        )
+        assert low <= 722
+    finally:
+        context.close()
+
+
 def longest_step_s(page: Page) -> float:
     """From the bars' own labels: "1.07 s" or "62.1 ms"."""
     texts = page.evaluate("document.querySelector('#ss-strip').data.slice(0, 2).flatMap(t=>t.text)")
@@ -229,7 +313,8 @@ def test_nothing_was_lost_when_it_ends(page: Page, server: Server) -> None:
             "SELECT scheduler FROM (SELECT step, scheduler, lag(scheduler) OVER (ORDER BY step) "
             "AS before FROM steps) WHERE before IS DISTINCT FROM scheduler ORDER BY step"
         )
-        assert list(order["scheduler"]) == ["continuous", "static", "continuous"]
+        switched = ["continuous", "static", "continuous", "chunked", "continuous"]
+        assert list(order["scheduler"]) == switched
         lost = reader.value(
             "SELECT count(*) FROM requests WHERE finish_reason IS NULL "
             "OR finish_reason NOT IN ('stop', 'length')"

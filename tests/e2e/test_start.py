@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Error, Page
 
 from telemetry.clock import sleep_s
+from telemetry.database import open_reader
 from tests.e2e.conftest import Server, started
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
@@ -36,3 +37,8 @@ def test_a_page_opened_early_becomes_whole(page: Page, tmp_path: Path) -> None:
         box.press("Enter")
         page.wait_for_selector("#ss-answer .ended")
         assert "river" in page.inner_text("#ss-answer .said").lower()
+        assert page.get_by_role("combobox", name="Max batch").input_value() == "batch 8"
+        server.stop()
+        with open_reader(server.db) as reader:
+            changes = reader.rows("SELECT kind FROM events WHERE kind NOT IN ('peak_beaten')")
+    assert changes == [("load",)], "a page that only looked has changed a setting"

@@ -26,7 +26,12 @@ from tests.process.waiting import ended, until
 pytestmark = pytest.mark.process
 QUIET_S = 0.5
 SCHEDULERS = ("static", "no-batching", "continuous", "chunked")
-USUAL: dict[str, Any] = {"scheduler": "continuous", "max_batch": 4, "chunk_tokens": 256, "prefix_cache": False}
+USUAL: dict[str, Any] = {
+    "scheduler": "continuous",
+    "max_batch": 4,
+    "chunk_tokens": 256,
+    "prefix_cache": False,
+}
 
 
 @pytest.fixture(scope="module")
