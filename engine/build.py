@@ -11,7 +11,7 @@ import torch
 
 from engine.backends.cpu import CPUBackend
 from engine.block_manager import BlockManager
-from engine.calibration import Calibration, best_dtype, calibrate
+from engine.calibration import Calibration, best_dtype, best_kv_dtype, calibrate
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import UserError
@@ -20,6 +20,7 @@ from engine.messages import TokenMessage
 from engine.models.loader import open_model
 from engine.models.weights import ModelSource
 from engine.physics.model_spec import ModelSpec
+from engine.quantisation import math_dtype
 from engine.sink import Sink
 from engine.step_record import Accounting, Peaks
 from engine.threads import available_cores, thread_count
@@ -59,6 +60,7 @@ def build_engine(
         dtype=config.dtype,
         kv_dtype=config.kv_dtype,
         kv_slots=size.capacity * config.block_size,
+        block_size=config.block_size,
         progress=lambda fraction: progress("packing the weights", fraction),
     )
     blocks = BlockManager(size.capacity, config.block_size)
@@ -81,8 +83,8 @@ def build_engine(
 
 def _resolved(config: EngineConfig, calibration: Calibration, threads: int) -> EngineConfig:
     dtype = best_dtype(calibration) if config.dtype == "auto" else config.dtype
-    kv_dtype = dtype if config.kv_dtype == "auto" else config.kv_dtype
-    if dtype not in calibration.dtypes:
+    kv_dtype = best_kv_dtype(calibration, dtype) if config.kv_dtype == "auto" else config.kv_dtype
+    if math_dtype(dtype) not in calibration.dtypes:
         raise UserError(
             f"{dtype} does not run on this machine: use {' or '.join(calibration.dtypes)}"
         )
@@ -91,7 +93,7 @@ def _resolved(config: EngineConfig, calibration: Calibration, threads: int) -> E
 
 def _peaks(calibration: Calibration, config: EngineConfig) -> Peaks:
     return Peaks(
-        calibration.dtypes[config.dtype].peak_flops,
+        calibration.dtypes[math_dtype(config.dtype)].peak_flops,
         calibration.peak_bandwidth,
         remedy="start again with demo --recalibrate, or run stepscope calibrate --force "
         f"--threads {config.threads}",
@@ -118,7 +120,7 @@ def _run_record(
         backend=CPUBackend.name,
         dtype=config.dtype,
         kv_dtype=config.kv_dtype,
-        peak_flops=calibration.dtypes[config.dtype].peak_flops,
+        peak_flops=calibration.dtypes[math_dtype(config.dtype)].peak_flops,
         peak_bandwidth=calibration.peak_bandwidth,
         peaks_source="measured",
         ttft_slo_s=config.ttft_slo_s,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-METHOD_VERSION = 1  # raise it when the way of measuring changes: old caches are then measured anew
+METHOD_VERSION = 2  # raise it when the way of measuring changes: old caches are then measured anew
 
 Progress = Callable[[str, float], None]
 
@@ -44,6 +44,7 @@ class Peak(BaseModel):
 class Calibration(BaseModel):
     """What this machine measured. FLOP/s, bytes/s, FLOP/byte; calibrated_at is ISO 8601, UTC.
 
+    kv_read_rates: tokens of context that a decode reads per second and layer, by KV dtype.
     foreign_load: cores that other processes kept busy meanwhile; well above 0, measure again.
     """
 
@@ -58,6 +59,7 @@ class Calibration(BaseModel):
     bandwidth_spread: float
     bandwidth_kernel: str
     ridge: dict[str, float]
+    kv_read_rates: dict[str, PositiveFloat]
     foreign_load: float
     calibrated_at: str
     method: int = METHOD_VERSION
@@ -110,6 +112,14 @@ def best_dtype(calibration: Calibration) -> Literal["bf16", "fp32"]:
     return "bf16" if bf16 <= fp32 else "fp32"
 
 
+def best_kv_dtype(calibration: Calibration, dtype: str) -> str:
+    """The KV dtype that decodes faster here; float32 stays exact beside float32 weights."""
+    if dtype == "fp32":
+        return "fp32"
+    rates = calibration.kv_read_rates
+    return max(rates, key=lambda name: rates[name])
+
+
 def _mix_time(calibration: Calibration, dtype: str, width_bytes: int) -> float:
     """Floor of that mix per parameter of the model, seconds."""
     peak = calibration.dtypes[dtype].peak_flops
@@ -136,6 +146,7 @@ def _assemble(threads: int, measured: Measured) -> Calibration:
         bandwidth_spread=bandwidth.spread,
         bandwidth_kernel=bandwidth.kernel,
         ridge={dtype: peak.rate / bandwidth.rate for dtype, peak in measured.flops.items()},
+        kv_read_rates=measured.kv_read_rates,
         foreign_load=measured.foreign_load,
         calibrated_at=wall_now().isoformat(timespec="seconds"),
     )

@@ -13,6 +13,8 @@ import torch
 
 from engine import calibration_kernels as kernels
 from engine.calibration_kernels import Candidate, Run
+from engine.kv_choice import kv_read_rates
+from kernels.simd.support import runs
 from telemetry.clock import now_ns, seconds
 
 log = logging.getLogger(__name__)
@@ -37,23 +39,45 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Read bandwidth (bytes/s), FLOP/s per dtype that runs here, cores that others used."""
+    """Read bandwidth (bytes/s), FLOP/s per dtype that runs here, tokens of KV read per second by
+    KV dtype, cores that others used."""
 
     bandwidth: Rate
     flops: dict[str, Rate]
+    kv_read_rates: dict[str, float]
     foreign_load: float
 
 
 def measure(threads: int, progress: Progress) -> Measured:
     """Measure with this many torch threads; the thread count is restored afterwards."""
     with _torch_threads(threads), _ForeignLoad() as load:
-        streams = kernels.bandwidth_candidates(kernels.stream_bytes())
+        streams = _streams(kernels.stream_bytes())
         bandwidth = _best(streams, lambda f: progress("measuring read bandwidth", 0.4 * f))
         if bandwidth is None:
             raise RuntimeError("calibration found no kernel that reads memory here")
         flops = _flops(progress)
+        rates = kv_read_rates("bf16" if "bf16" in flops else "fp32")
     progress("calibrated", 1.0)
-    return Measured(bandwidth, flops, load.cores)
+    return Measured(bandwidth, flops, rates, load.cores)
+
+
+def _streams(total_bytes: int) -> list[Candidate]:
+    candidates = kernels.bandwidth_candidates(total_bytes)
+    for dtype in filter(runs, kernels.DTYPES):
+        from engine.calibration_vector import vector_stream
+
+        shapes = kernels.STREAM_SHAPES
+        candidates += [vector_stream(dtype, inner, out, total_bytes) for out, inner in shapes]
+    return candidates
+
+
+def _matmuls(dtype: str) -> list[Candidate]:
+    candidates = kernels.matmul_candidates(dtype)
+    if runs(dtype):
+        from engine.calibration_vector import vector_matmul
+
+        candidates += [vector_matmul(dtype, *shape) for shape in kernels.MATMUL_SHAPES]
+    return candidates
 
 
 def _flops(progress: Progress) -> dict[str, Rate]:
@@ -62,7 +86,7 @@ def _flops(progress: Progress) -> dict[str, Rate]:
     for i, dtype in enumerate(kernels.DTYPES):
         stage = f"measuring {dtype} matmul"
         report = _part(progress, stage, 0.4 + 0.3 * i, 0.3)
-        best = _best(_affordable(kernels.matmul_candidates(dtype), dtype), report)
+        best = _best(_affordable(_matmuls(dtype), dtype), report)
         if best:
             found[dtype] = best
     return found

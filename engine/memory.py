@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from engine.config import AUTO, EngineConfig
 from engine.errors import UserError
 from engine.physics.model_spec import DTYPE_BYTES, ModelSpec
+from engine.quantisation import resident_dtypes
 
 _LIGHTEST = "bf16"  # of what 'auto' may turn out to be
 
@@ -50,7 +51,8 @@ def block_bytes(config: EngineConfig, spec: ModelSpec) -> float:
 
 
 def _weight_bytes(config: EngineConfig, spec: ModelSpec) -> float:
-    return spec.total_params * DTYPE_BYTES[config.dtype]
+    copies = resident_dtypes(config.dtype)
+    return sum(spec.total_params * DTYPE_BYTES[dtype] for dtype in copies)
 
 
 def _blocks_of(config: EngineConfig, spec: ModelSpec, memory_bytes: int) -> int:

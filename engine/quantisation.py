@@ -24,6 +24,11 @@ def step_dtype(dtype: str, rows: int) -> str:
     return dtype if limit is None or rows <= limit else "bf16"
 
 
+def counted_as(dtype: str) -> str:
+    """The name under which physics counts this dtype's bytes."""
+    return "int4_g32" if dtype == "int4" else dtype
+
+
 def head_dtype(dtype: str) -> str:
     """The dtype of the LM head where the linear layers have this one."""
     return "int8" if dtype == "int4" else dtype

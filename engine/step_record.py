@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from engine.batch import Chunk, ScheduledBatch
 from engine.physics import cost as physics
 from engine.physics.model_spec import ModelSpec
+from engine.quantisation import counted_as, head_dtype, step_dtype
 from engine.schedulers import SequenceQueue
 from engine.sink import SequenceSteps
 from telemetry.clock import seconds
@@ -88,11 +89,13 @@ def step_record(
 ) -> StepRecord:
     """Called after the step and before finished sequences give back their slots."""
     mix = _Mix(plan.chunks)
+    dtype = step_dtype(accounting.dtype, sum(c.rows for c in plan.chunks))
     cost = physics.count_step(
         accounting.spec,
         [_work(c) for c in plan.chunks],
-        accounting.dtype,
+        counted_as(dtype),
         accounting.kv_dtype,
+        counted_as(head_dtype(dtype)),
     )
     peaks = accounting.peaks
     modelled = physics.times(cost, peaks.flops, peaks.bandwidth)

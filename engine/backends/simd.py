@@ -27,6 +27,7 @@ from kernels.llama_step.numba_impl import (
     LAYER_FIELDS,
     STEP_FIELDS,
     LayerField,
+    Part,
     StepField,
     forward_address,
 )
@@ -184,8 +185,13 @@ class SimdModel:
         step[StepField.SPAN_COUNT] = len(inputs.spans)
         step[StepField.SAMPLED] = address(inputs.sampled)
         step[StepField.SAMPLED_COUNT] = sampled
-        run_on_all(forward_address(), address(step))
+        self.run_again(Part.ALL)
         return torch.from_numpy(self._logits.view(sampled, self.config.vocab))
+
+    def run_again(self, parts: Part) -> None:
+        """Some ops of the last step once more, to see how long they take; the inputs must live."""
+        self._step[StepField.PARTS] = int(parts)
+        run_on_all(forward_address(), address(self._step))
 
     def _choose_weights(self, rows: int) -> None:
         few = self._few is not None and rows <= self.few_rows_limit

@@ -10,7 +10,7 @@ from torch import Tensor
 from engine.backends.simd import SimdCache, SimdInputs, SimdModel, build_inputs
 from engine.batch import ScheduledBatch
 from engine.models.simd_weights import SimdWeights
-from engine.models.weights import ModelSource
+from engine.models.weights import TensorSource
 from engine.quantisation import few_rows_limit
 
 
@@ -21,7 +21,7 @@ class SimdRunner:
 
     def __init__(
         self,
-        source: ModelSource,
+        source: TensorSource,
         *,
         dtype: str,
         kv_dtype: str,

@@ -12,7 +12,7 @@ from engine.backends.inputs import StepInputs, build_inputs
 from engine.backends.kv_cache import KVCache
 from engine.batch import ScheduledBatch
 from engine.models.llama import LlamaModel
-from engine.models.weights import ModelSource
+from engine.models.weights import TensorSource
 
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -24,7 +24,7 @@ class TorchRunner:
 
     def __init__(
         self,
-        source: ModelSource,
+        source: TensorSource,
         *,
         dtype: str,
         kv_dtype: str,

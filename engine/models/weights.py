@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 
 from engine.errors import UserError
 from engine.models.config import LlamaConfig
 from engine.tokenizer import Tokenizer
+
+
+class TensorSource(Protocol):
+    """What a runner needs: sizes, and tensors by their Hugging Face names."""
+
+    @property
+    def config(self) -> LlamaConfig: ...
+
+    def get(self, name: str) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +34,7 @@ class ModelSource:
     def get(self, name: str) -> Tensor:
         """A tensor of the shape that the config asks for, else UserError."""
         tensor = self.read(name)
-        expected = _shape(self.config, name)
+        expected = tensor_shape(self.config, name)
         if tuple(tensor.shape) != expected:
             raise UserError(
                 f"{self.path}: tensor {name} is {tuple(tensor.shape)}, but the config asks for "
@@ -33,7 +43,8 @@ class ModelSource:
         return tensor
 
 
-def _shape(c: LlamaConfig, name: str) -> tuple[int, ...]:
+def tensor_shape(c: LlamaConfig, name: str) -> tuple[int, ...]:
+    """The shape of a tensor by its Hugging Face name; gains are [hidden]."""
     queries, keys = c.heads * c.head_dim, c.kv_heads * c.head_dim
     shapes = {
         "embed_tokens": (c.vocab, c.hidden),

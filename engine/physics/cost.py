@@ -128,20 +128,26 @@ def _sum_work(chunks: Iterable[ChunkWork]) -> tuple[WorkSums, WorkSums, WorkSums
     )
 
 
-def _weight_bytes(spec: ModelSpec, work: WorkSums, bytes_per_param: float) -> int:
+def _weight_bytes(spec: ModelSpec, work: WorkSums, dtype: str, head_dtype: str) -> int:
     """Linears and norms once, the head if any row was sampled, one embedding row per row."""
     if not work.rows:
         return 0
-    read = spec.linear_params + spec.norm_params + work.rows * spec.hidden
-    if work.sampled:
-        read += spec.head_params
-    return round(read * bytes_per_param)
+    params = spec.linear_params + spec.norm_params + work.rows * spec.hidden
+    head = spec.head_params if work.sampled else 0
+    return round(params * dtype_bytes(dtype) + head * dtype_bytes(head_dtype))
 
 
 def count_step(
-    spec: ModelSpec, chunks: Iterable[ChunkWork], weight_dtype: str, kv_dtype: str
+    spec: ModelSpec,
+    chunks: Iterable[ChunkWork],
+    weight_dtype: str,
+    kv_dtype: str,
+    head_dtype: str | None = None,
 ) -> StepCost:
-    """Count one step exactly; dtypes are keys of DTYPE_BYTES, else ValueError."""
+    """Count one step exactly; dtypes are keys of DTYPE_BYTES, else ValueError.
+
+    head_dtype: of the LM head, where it is not that of the other weights.
+    """
     ran, padding, again = _sum_work(chunks)
     kv_token_bytes = spec.kv_bytes_per_token(dtype_bytes(kv_dtype))
     linear, head = 2 * spec.linear_params, 2 * spec.head_params
@@ -151,7 +157,7 @@ def count_step(
         attention_flops=attention * ran.attended,
         head_flops=head * ran.sampled,
         padded_flops=linear * padding.rows + attention * padding.attended + head * padding.sampled,
-        weight_bytes=_weight_bytes(spec, ran, dtype_bytes(weight_dtype)),
+        weight_bytes=_weight_bytes(spec, ran, weight_dtype, head_dtype or weight_dtype),
         kv_read_bytes=kv_token_bytes * ran.context,
         kv_write_bytes=kv_token_bytes * ran.rows,
         padded_bytes=kv_token_bytes * (padding.context + padding.rows),

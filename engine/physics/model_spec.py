@@ -12,8 +12,10 @@ DTYPE_BYTES: dict[str, float] = {
     "int8": 1.0,
     "fp8": 1.0,
     "int4": 0.5,
+    "int4_g32": 0.625,
 }
-"""Bytes per element, scales of quantised formats left out."""
+"""Bytes per element, scales of quantised formats left out; but int4_g32 is what the engine's int4
+reads: groups of 32 with a scale and a minimum in half precision."""
 
 
 def dtype_bytes(dtype: str) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 from numba import njit
 
 from kernels.attention.cache_layout import PAGE_TOKENS
+from kernels.simd.external import integers
 from kernels.simd.tiles import BF16, F32, MAX_ROWS, make_table_tile, make_tile
 from kernels.simd.vectors import (
     LANES,
@@ -48,7 +49,7 @@ _values_bf16_wide = make_table_tile(BF16, 4, PAGE_TOKENS // 2)
 _values_f32_wide = make_table_tile(F32, 4, PAGE_TOKENS)
 
 
-@njit(nogil=True, error_model="numpy")
+@integers(9)
 def _scores_tile(
     rows: int, q: int, dim: int, bf16: int, base: int, page_bytes: int, table: int, pages: int,
     out: int,
@@ -72,7 +73,7 @@ def _scores_tile(
         _scores_f32(rows, q, stride, a, b, c, d, 64, steps, out, _SCORE_LINE)
 
 
-@njit(nogil=True, error_model="numpy")
+@integers(9)
 def _values_tile(
     rows: int, p: int, dim: int, bf16: int, base: int, page_bytes: int, table: int, pages: int,
     out: int,
@@ -193,7 +194,7 @@ def scratch_bytes(dim: int) -> int:
     return MAX_QUERIES * (16 + 2 * _SCORE_LINE + 12 * dim)
 
 
-@njit(nogil=True, error_model="numpy")
+@integers(14)
 def attend(
     rows: int, group: int, position: int, q: int, q_stride: int, dim: int, bf16: int, keys: int,
     page_bytes: int, table: int, out: int, out_stride: int, out_bf16: int,

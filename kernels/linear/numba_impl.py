@@ -11,6 +11,7 @@ from enum import IntEnum
 from numba import njit
 
 from kernels.silu_and_mul.numba_impl import silu_and_mul_vector
+from kernels.simd.external import integers
 from kernels.simd.tiles import (
     BF16,
     F32,
@@ -59,7 +60,7 @@ _KIND, _WEIGHTS, _PANEL_BYTES, _PANELS, _INNER, _SCALES = (8 * field for field i
 _bf16, _f32, _int8, _int4 = make_tile(BF16), make_tile(F32), make_tile(INT8), make_int4_tile()
 
 
-@njit(nogil=True, error_model="numpy")
+@integers(8)
 def _tile(
     kind: int, rows: int, x: int, stride: int, w: int, inner: int, sums: int, out: int
 ) -> None:
@@ -161,7 +162,7 @@ def _panel(
         row += rows
 
 
-@njit(nogil=True, error_model="numpy")
+@integers(11)
 def linear_share(
     thread: int,
     threads: int,

@@ -11,7 +11,7 @@ schedule.
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Any
 
 from numba import cfunc, njit, types
@@ -76,6 +76,18 @@ class StepField(IntEnum):
     COUNTER = 35  # the next attention task
     LAST_X = 36  # float32 [sampled, hidden]
     HEAD_BF16 = 37  # whether the head takes bfloat16 rows
+    PARTS = 38  # which ops run: a sum of `Part`
+
+
+class Part(IntFlag):
+    """Ops of a step. A step runs all; to time some of them, run those alone."""
+
+    NORMS = 1
+    LINEARS = 2
+    ROPE = 4
+    ATTENTION = 8
+    HEAD = 16
+    ALL = 31
 
 
 class LayerField(IntEnum):
@@ -108,10 +120,13 @@ _LAYER_BYTES, _SPAN_BYTES = 8 * LAYER_FIELDS, 8 * SPAN_FIELDS
     _EMBEDDING_BF16, _LAYER_TABLE, _FINAL_NORM, _HEAD, _COS, _SIN, _TOKENS, _SPANS, _SPAN_COUNT,
     _SAMPLED, _SAMPLED_COUNT, _X, _ACT, _ACT_STRIDE, _ACT_BF16, _QKV, _QKV_STRIDE, _Q, _Q_STRIDE,
     _KV_BF16, _HEAD_BYTES, _PAGE_BYTES, _LOGITS, _LOGITS_STRIDE, _SCRATCH, _SCRATCH_BYTES,
-    _COUNTER, _LAST_X, _HEAD_BF16,
+    _COUNTER, _LAST_X, _HEAD_BF16, _PARTS,
 ) = (8 * int(field) for field in StepField)  # fmt: skip
 (_L_ATTN_NORM, _L_QKV, _L_OUT, _L_MLP_NORM, _L_GATE_UP, _L_DOWN, _L_CACHE) = (
     8 * int(field) for field in LayerField
+)
+_NORMS, _LINEARS, _ROPES, _ATTENTIONS, _HEADS_PART = (
+    int(part) for part in (Part.NORMS, Part.LINEARS, Part.ROPE, Part.ATTENTION, Part.HEAD)
 )
 _S_FIRST, _S_ROWS, _S_START, _S_PAGES = (8 * int(field) for field in SpanField)
 
@@ -205,43 +220,52 @@ def _attention_task(
 
 
 @njit(nogil=True, error_model="numpy")
+def _linear(
+    step: int, linear: int, thread: int, threads: int, mode: int, x: int, x_stride: int, out: int,
+    out_stride: int, scratch: int,
+) -> None:  # fmt: skip
+    if load_int(step + _PARTS) & _LINEARS:
+        linear_share(
+            thread, threads, linear, x, x_stride, load_int(step + _ROWS), mode, out, out_stride,
+            load_int(step + _ACT_BF16), scratch,
+        )  # fmt: skip
+    barrier()
+
+
+@njit(nogil=True, error_model="numpy")
+def _layer_norm(step: int, gain: int, first: int, last: int) -> None:
+    if load_int(step + _PARTS) & _NORMS:
+        _norm(step, load_int(step + _X), gain, first, last, load_int(step + _ACT_BF16))
+    barrier()
+
+
+@njit(nogil=True, error_model="numpy")
 def _layer(step: int, layer: int, thread: int, threads: int, scratch: int) -> None:
-    rows = load_int(step + _ROWS)
+    rows, parts = load_int(step + _ROWS), load_int(step + _PARTS)
     first, last = rows * thread // threads, rows * (thread + 1) // threads
     x, x_stride = load_int(step + _X), load_int(step + _X_STRIDE)
     act, stride = load_int(step + _ACT), load_int(step + _ACT_STRIDE)
-    bf16, cache = load_int(step + _ACT_BF16), load_int(layer + _L_CACHE)
     qkv, qkv_stride = load_int(step + _QKV), load_int(step + _QKV_STRIDE)
+    cache = load_int(layer + _L_CACHE)
     if thread == 0:
         store_int(load_int(step + _COUNTER), 0)
-    _norm(step, x, load_int(layer + _L_ATTN_NORM), first, last, bf16)
+    _layer_norm(step, load_int(layer + _L_ATTN_NORM), first, last)
+    linear = load_int(layer + _L_QKV)
+    _linear(step, linear, thread, threads, STORE, act, stride, qkv, qkv_stride, scratch)
+    if parts & _ROPES:
+        _rope(step, cache, first, last, scratch)
     barrier()
-    linear_share(
-        thread, threads, load_int(layer + _L_QKV), act, stride, rows, STORE, qkv, qkv_stride, 0,
-        scratch,
-    )  # fmt: skip
+    if parts & _ATTENTIONS:
+        _attention(step, cache, scratch)
     barrier()
-    _rope(step, cache, first, last, scratch)
-    barrier()
-    _attention(step, cache, scratch)
-    barrier()
-    linear_share(
-        thread, threads, load_int(layer + _L_OUT), act, stride, rows, ADD, x, x_stride, 0, scratch
-    )
-    barrier()
-    _norm(step, x, load_int(layer + _L_MLP_NORM), first, last, bf16)
-    barrier()
+    linear = load_int(layer + _L_OUT)
+    _linear(step, linear, thread, threads, ADD, act, stride, x, x_stride, scratch)
+    _layer_norm(step, load_int(layer + _L_MLP_NORM), first, last)
     # The gated values take the place of qkv: both are gone by the time the other comes.
-    linear_share(
-        thread, threads, load_int(layer + _L_GATE_UP), act, stride, rows, SILU_AND_MUL, qkv,
-        qkv_stride, bf16, scratch,
-    )  # fmt: skip
-    barrier()
-    linear_share(
-        thread, threads, load_int(layer + _L_DOWN), qkv, qkv_stride, rows, ADD, x, x_stride, 0,
-        scratch,
-    )  # fmt: skip
-    barrier()
+    linear = load_int(layer + _L_GATE_UP)
+    _linear(step, linear, thread, threads, SILU_AND_MUL, act, stride, qkv, qkv_stride, scratch)
+    linear = load_int(layer + _L_DOWN)
+    _linear(step, linear, thread, threads, ADD, qkv, qkv_stride, x, x_stride, scratch)
 
 
 @njit(nogil=True, error_model="numpy")
@@ -273,7 +297,7 @@ def _run(step: int) -> None:
     for i in range(load_int(step + _LAYERS)):
         layer = load_int(step + _LAYER_TABLE) + i * _LAYER_BYTES
         _layer(step, layer, thread, threads, scratch)
-    if load_int(step + _SAMPLED_COUNT):
+    if load_int(step + _SAMPLED_COUNT) and load_int(step + _PARTS) & _HEADS_PART:
         _head(step, thread, threads, scratch)
 
 

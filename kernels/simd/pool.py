@@ -51,3 +51,6 @@ def run_on_all(body: Any, argument: int) -> None:
     library.GOMP_parallel(
         ctypes.c_void_p(body), ctypes.c_void_p(argument), torch.get_num_threads(), 0
     )
+
+
+runtime()  # compiled code that is loaded after this module finds its symbols
