@@ -1,8 +1,10 @@
-"""Schedulers: plans worked out by hand, a brute-force gold, and properties of random runs."""
+"""Schedulers: plans worked out by hand, and properties of random runs.
+
+The brute-force gold of every plan is in test_plans_gold.py, long random runs with everything
+changing in test_scheduler_machines.py.
+"""
 
 from __future__ import annotations
-
-from collections import deque
 
 import pytest
 from hypothesis import given, settings
@@ -146,39 +148,6 @@ def test_static_fits_padded_prompts_into_the_blocks_there_are() -> None:
     sim.run()
     assert [len(p) for p in sim.plans] == [1, 1]
     assert sim.limits[0] == "blocks"
-
-
-def gold_continuous(lengths: list[tuple[int, int]], slots: int) -> list[set[int]]:
-    """Who runs in each step, by a simulation without blocks that shares no code."""
-    waiting = deque(range(len(lengths)))
-    left: dict[int, int] = {}
-    steps: list[set[int]] = []
-    while waiting or left:
-        while waiting and len(left) < slots:
-            request = waiting.popleft()
-            left[request] = lengths[request][1]
-        steps.append(set(left))
-        left = {r: n - 1 for r, n in left.items() if n > 1}
-    return steps
-
-
-def gold_static(lengths: list[tuple[int, int]], slots: int) -> list[set[int]]:
-    steps: list[set[int]] = []
-    for first in range(0, len(lengths), slots):
-        cohort = range(first, min(first + slots, len(lengths)))
-        steps += [set(cohort)] * max(lengths[r][1] for r in cohort)
-    return steps
-
-
-@settings(max_examples=100, deadline=None)
-@given(LENGTHS, st.integers(1, 5))
-def test_plans_equal_the_gold(lengths: list[tuple[int, int]], slots: int) -> None:
-    for name, gold in (("continuous", gold_continuous), ("static", gold_static)):
-        sim = Simulation(name, max_batch=slots, blocks=500)
-        for prompt, output in lengths:
-            sim.submit(prompt, output)
-        sim.run()
-        assert [{row[0] for row in plan} for plan in sim.plans] == gold(lengths, slots)
 
 
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
