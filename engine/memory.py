@@ -69,8 +69,8 @@ def _check_model(config: EngineConfig, spec: ModelSpec, blocks: int, available_b
     weight_bytes, kv_bytes = _weight_bytes(config, spec), blocks * block_bytes(config, spec)
     if weight_bytes + kv_bytes > available_bytes:
         raise UserError(
-            f"{spec.name} in {config.dtype} needs {weight_bytes / 1e9:,.1f} GB for its weights and "
-            f"{kv_bytes / 1e9:,.1f} GB for its KV cache, but {available_bytes / 1e9:,.1f} GB of "
+            f"{spec.name} in {config.dtype} needs {_amount(weight_bytes)} for its weights and "
+            f"{_amount(kv_bytes)} for its KV cache, but {_amount(available_bytes)} of "
             "memory are free: use a smaller model or dtype, or free some memory"
         )
 
@@ -82,7 +82,12 @@ def _check_blocks(config: EngineConfig, spec: ModelSpec, blocks: int, room_bytes
         use = f"use at most {most:,} KV blocks" if most else "use a smaller model or dtype"
         raise UserError(
             f"{blocks:,} KV blocks of {config.block_size} tokens x "
-            f"{each / config.block_size:,.0f} bytes are {blocks * each / 1e9:,.1f} GB, but "
-            f"{max(0, room_bytes) / 1e9:,.1f} GB of memory are free beside the weights of "
+            f"{each / config.block_size:,.0f} bytes are {_amount(blocks * each)}, but "
+            f"{_amount(max(0, room_bytes))} of memory are free beside the weights of "
             f"{spec.name} in {config.dtype}: {use}"
         )
+
+
+def _amount(size_bytes: float) -> str:
+    unit, name = (1e9, "GB") if size_bytes >= 1e9 else (1e6, "MB")
+    return f"{size_bytes / unit:,.1f} {name}"
