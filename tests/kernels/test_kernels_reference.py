@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
-from torch import Tensor
 
 from kernels.attention import chunk_attention, decode_attention, kv_views
 from kernels.linear import MIN_ROWS, PackedLinear
 from kernels.rms_norm import rms_norm
 from kernels.rope import RopeScaling, apply_rope_, rope_tables
 from kernels.silu_and_mul import silu_and_mul
-
-# One table of tolerances: relative to the largest value, grown with the reduced dimension.
-TOLERANCE = {torch.float32: 1.3e-6, torch.bfloat16: 1.6e-2}
-DTYPES = list(TOLERANCE)
-
-
-def assert_close(found: Tensor, expected: Tensor, reduced: int) -> None:
-    allowed = TOLERANCE[found.dtype] * math.sqrt(max(reduced / 64, 1))
-    scale = expected.abs().max().item()
-    error = (found.double() - expected).abs().max().item() / scale
-    assert not found.isnan().any()
-    assert error <= allowed, f"error {error:.2e}, allowed {allowed:.2e}"
-
-
-def draw(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+from tests.kernels.oracle import DTYPES, assert_close, attention_oracle, draw
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -105,20 +87,6 @@ def test_llama3_scaling_keeps_short_wavelengths_and_stretches_long_ones() -> Non
     turn, stretched = plain[1, 0, :32].arccos(), scaled[1, 0, :32].arccos()
     assert torch.allclose(turn[:8], stretched[:8])
     assert stretched[-1].item() == pytest.approx(turn[-1].item() / 8, abs=1e-3)
-
-
-def attention_oracle(q: Tensor, k: Tensor, v: Tensor, start: int) -> Tensor:
-    """q: [rows, heads, dim]; k, v: [context, kv_heads, dim]; row i sees start + i + 1 tokens."""
-    rows, heads, dim = q.shape
-    group = heads // k.shape[1]
-    out = torch.empty(rows, heads, dim, dtype=torch.float64)
-    for row in range(rows):
-        seen = start + row + 1
-        for head in range(heads):
-            keys, values = k[:seen, head // group].double(), v[:seen, head // group].double()
-            weights = torch.softmax(keys @ q[row, head].double() / math.sqrt(dim), 0)
-            out[row, head] = weights @ values
-    return out.view(rows, heads * dim)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
