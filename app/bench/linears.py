@@ -32,9 +32,9 @@ def linears_time_s(runner: Any, calls: int) -> list[float]:
 
 def _run_of(runner: Any) -> Callable[[], None]:
     if runner.kernels == "vector":
-        from app.bench.linears_vector import run_linears
+        from kernels.llama_step.numba_impl import Part
 
-        return lambda: run_linears(runner.model)
+        return lambda: runner.model.run_again(Part.LINEARS | Part.HEAD)
     return _torch_linears(runner.model)
 
 

@@ -150,6 +150,7 @@ class SimdModel:
         self._q = Buffer(4 * _panels(config.heads * config.head_dim))
         self._logits = Buffer(4 * PANEL * self._many.head_panels)
         self._scratch = Buffer(0)
+        self._inputs: SimdInputs | None = None
         self._fill_constants()
 
     def _fill_constants(self) -> None:
@@ -177,6 +178,7 @@ class SimdModel:
     def forward(self, inputs: SimdInputs) -> Tensor:
         """Logits float32 [sampled, vocab]; they are overwritten by the next call."""
         step, rows, sampled = self._step, len(inputs.tokens), len(inputs.sampled)
+        self._inputs = inputs  # run_again reads them
         self._choose_weights(rows)
         self._make_room(rows, sampled)
         step[StepField.ROWS] = rows
@@ -189,7 +191,7 @@ class SimdModel:
         return torch.from_numpy(self._logits.view(sampled, self.config.vocab))
 
     def run_again(self, parts: Part) -> None:
-        """Some ops of the last step once more, to see how long they take; the inputs must live."""
+        """Some ops of the last step once more, to see how long they take."""
         self._step[StepField.PARTS] = int(parts)
         run_on_all(forward_address(), address(self._step))
 
