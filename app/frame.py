@@ -110,7 +110,7 @@ def _engine_controls(is_live: bool) -> None:
         st.rerun(scope="app")  # badge, runs and prompt box were drawn for another phase
     current = state.session()
     ready, status = (current.ready, current.status) if current else (None, None)
-    names = list(ready.schedulers) if ready else ["no-batching", "static", "continuous"]
+    names = list(ready.schedulers) if ready else ["no-batching", "static", "continuous", "chunked"]
     off = not is_live or status is None
     with st.container(
         horizontal=True, width="content", vertical_alignment="center", gap="small", wrap=False

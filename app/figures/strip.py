@@ -88,21 +88,25 @@ _TELLS = {"cached": "cached, not computed,", "lost": "recomputed"}
 
 
 def _tokens(bars: pd.DataFrame, look: Theme, limit: float) -> list[dict[str, Any]]:
-    """Stacked by hand, decode at the bottom, since bars are cut at the limit."""
+    """Stacked by hand, decode at the bottom. A bar that is cut is divided by its shares.
+
+    Cut from above it would lose what stands on top: the tokens that the prefix cache has saved.
+    """
     out: list[dict[str, Any]] = []
+    totals = bars[[f"{kind}_tokens" for kind in TOKENS]].sum(axis=1).astype(float)
+    scale = (limit / totals.where(totals > limit)).fillna(1.0)
     base = pd.Series(0.0, index=bars.index)
     for name in TOKENS:
         tokens = bars[f"{name}_tokens"].astype(float)
         rows = tokens > 0
-        ends = (base + tokens).clip(upper=limit)
-        shown = (ends - base.clip(upper=limit))[rows]
+        shown = tokens * scale
         out.append(
             {
                 "type": "bar",
                 "name": f"{name} tokens",
                 "x": places(bars["x_s"][rows]),
-                "y": numbers(shown),
-                "base": numbers(base.clip(upper=limit)[rows]),
+                "y": numbers(shown[rows]),
+                "base": numbers(base[rows]),
                 "width": places(bars["width_s"][rows], 4),
                 "text": [count(t) for t in tokens[rows]],
                 "textposition": "none",
@@ -111,7 +115,7 @@ def _tokens(bars: pd.DataFrame, look: Theme, limit: float) -> list[dict[str, Any
                 "hovertemplate": f"%{{text}} {_TELLS.get(name, name)} tokens<extra></extra>",
             }
         )
-        base = base + tokens
+        base = base + shown
     return out
 
 
@@ -147,7 +151,7 @@ def _captions(
     )
     steps = [bar, f"cut at {duration(limit_ms / 1e3)}, 4× the median"] if cut else [bar]
     tokens = ["tokens of a step" if binned_s is None else "the step with most tokens"]
-    tokens += [f"cut at {count(limit_tokens)}"] if cut_tokens else []
+    tokens += [f"cut at {count(limit_tokens)}, by share"] if cut_tokens else []
     both = note(
         look,
         f"{' · '.join(steps)}  |  below: {' · '.join(tokens)}",

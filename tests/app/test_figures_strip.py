@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from app.figures.strip import strip
@@ -74,24 +75,44 @@ def test_tokens_of_a_bar_are_of_one_step(reader: Reader, end_ns: int) -> None:
 
 
 def test_cached_and_recomputed_tokens_stand_on_the_others(store: Store) -> None:
-    """A step of 40 prompt tokens with a hit of 32, and one that computes 20 tokens again."""
+    """A step of 40 prompt tokens with a hit of 32, and one that computes 5 tokens again."""
     simulation = Simulation()
     simulation.arrive(1)
     while simulation.advance():
         pass
     first, second = simulation.rows["steps"][0], simulation.rows["steps"][1]
     prompt = first["prefill_tokens"]
-    first["prefix_hit_tokens"], second["recomputed_tokens"] = 32, 20
+    first["prefix_hit_tokens"], second["recomputed_tokens"] = 32, 5
     simulation.write(store)
     bars = live.strip(store.reader(), RUN_ID, simulation.now_ns, 30.0, None)
     figure = strip(bars, live.marks(store.reader(), RUN_ID, 0, 1.0), 0.014, 30.0, None, LIGHT)
     traces = {t["name"]: t for t in figure["data"]}
     assert traces["cached tokens"]["text"] == ["32"]
     assert traces["cached tokens"]["marker"]["color"] == LIGHT.cached
-    assert traces["lost tokens"]["text"] == ["20"]
+    assert traces["lost tokens"]["text"] == ["5"]
     assert traces["lost tokens"]["base"] == [1]  # on its one decode
     assert traces["lost tokens"]["marker"]["color"] == LIGHT.lost
     assert traces["prefill tokens"]["text"] == [str(prompt)]
+
+
+def test_a_cut_bar_of_tokens_is_divided_by_its_shares(store: Store) -> None:
+    """One decode, 60 prompt tokens and a hit of 180, cut at 24: a tenth of each."""
+    simulation = Simulation()
+    simulation.arrive(1)
+    while simulation.advance():
+        pass
+    simulation.rows["steps"][1].update(decode_tokens=1, prefill_tokens=60, prefix_hit_tokens=179)
+    simulation.write(store)
+    bars = live.strip(store.reader(), RUN_ID, simulation.now_ns, 30.0, None).iloc[1:]
+    bars = pd.concat([bars.assign(decode_tokens=6).iloc[1:], bars.iloc[:1]])
+    figure = strip(bars, live.marks(store.reader(), RUN_ID, 0, 1.0), 0.014, 30.0, None, LIGHT)
+    traces = {t["name"]: t for t in figure["data"]}
+    assert traces["prefill tokens"]["y"] == pytest.approx([6.0])
+    assert traces["cached tokens"]["y"] == pytest.approx([17.9])
+    assert traces["cached tokens"]["base"] == pytest.approx([6.1])
+    assert traces["cached tokens"]["text"] == ["179"]
+    texts = [a["text"] for a in figure["layout"]["annotations"]]
+    assert any("cut at 24, by share" in t for t in texts)
 
 
 def test_bars_are_cut_at_four_medians_and_say_so(reader: Reader, end_ns: int) -> None:
