@@ -114,6 +114,12 @@ def bench(
     only: Annotated[
         list[str] | None, typer.Option(help="Parts, such as decode,prefill,clients; default: all.")
     ] = None,
+    load: Annotated[
+        list[str] | None, typer.Option(help="Client loads: w16, A, B; default: all.")
+    ] = None,
+    alone: Annotated[
+        bool, typer.Option(help="Measure by itself, too, what is compared with a peer.")
+    ] = True,
     repeats: Annotated[int, typer.Option(help="Measurements of which the median counts.")] = 5,
     quick: Annotated[bool, typer.Option("--quick", help="Two repeats.")] = False,
     out: Annotated[Path | None, typer.Option(help="Save the result as JSON here, too.")] = None,
@@ -124,7 +130,9 @@ def bench(
     from app.bench.options import bench_options
     from app.bench.report import print_report
 
-    options = bench_options(dtype, against, peers, model, threads, only, repeats, quick, out)
+    options = bench_options(
+        dtype, against, peers, model, threads, only, repeats, quick, out, load, alone
+    )
     result = run_bench(options)
     if out is not None:
         save(result, out)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from app.bench.context import CONTEXT, STEPS, Bench, Samples, cleanliness, spread_row
-from app.bench.loads import ClientLoad, client_loads
+from app.bench.loads import ClientLoad
 from app.bench.measures import PROMPTS, ask_clients, fits, holds, vocab
 from app.bench.side import Side
 from app.bench.stats import Spread, pair_ratios
@@ -65,7 +65,7 @@ def prefill(bench: Bench, ours: Side, theirs: Side) -> list[Row]:
 def clients(bench: Bench, ours: Side, theirs: Side) -> list[Row]:
     """Output tokens/s of the client workloads; theirs at the best of their settings."""
     rows: list[Row] = []
-    for load in [load for load in client_loads().values() if fits(ours, load.longest)]:
+    for load in [load for load in bench.client_loads() if fits(ours, load.longest)]:
         rows += _client_rows(bench, ours, theirs, load)
     return rows
 

@@ -17,7 +17,7 @@ from app.bench.context import Bench, spread_row
 from app.bench.dtypes import BASELINE, REFERENCE, compare_dtypes
 from app.bench.environments import peers_folder, python_of
 from app.bench.machine import CLEAN_FOREIGN, describe, memory_bytes
-from app.bench.options import PEER_DTYPES, BenchOptions
+from app.bench.options import PEER_DTYPES, PEER_SECTIONS, BenchOptions
 from app.bench.side import Side
 from app.bench.sides import Sides
 from app.bench.stats import Spread
@@ -44,7 +44,7 @@ def run_bench(options: BenchOptions) -> Result:
         tempfile.TemporaryDirectory(prefix="stepscope-bench-") as kept,
         console.status("is the machine idle?") as status,
     ):
-        bench = Bench(options.repeats, status.update)
+        bench = Bench(options.repeats, status.update, options.loads)
         return _Run(options, bench, Sides(options, Path(kept), folder)).run()
 
 
@@ -93,7 +93,9 @@ class _Run:
                 _add(result, "memory", {"dtype": side.facts["dtype"], **sizes})
 
     def _measure(self, side: Side, result: Result) -> None:
-        only, bench = self.options.only, self.bench
+        only, bench = set(self.options.only), self.bench
+        if not self.options.alone and side.facts["dtype"] in PEER_DTYPES:
+            only -= set(PEER_SECTIONS)
         if "decode" in only:
             result["decode"] += measures.decode(bench, side)
             _add(result, "context_growth", measures.growth(bench, side))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from app.bench.loads import random_prompts
+from app.bench.loads import LOADS, ClientLoad, client_loads, random_prompts
 from app.bench.machine import CLEAN_FOREIGN, Watch
 from app.bench.side import Side
 from app.bench.stats import Spread
@@ -24,12 +24,18 @@ class Bench:
 
     repeats: int
     say: Callable[[str], None]
+    loads: tuple[str, ...] = LOADS
     watch: Watch = field(default_factory=Watch)
     _seeds: count[int] = field(default_factory=count)
 
     def prompts(self, vocab: int, *lengths: int) -> list[list[int]]:
         """Fresh random prompts of these lengths."""
         return random_prompts(lengths, vocab, next(self._seeds))
+
+    def client_loads(self) -> list[ClientLoad]:
+        """Those that were asked for."""
+        known = client_loads()
+        return [known[name] for name in self.loads]
 
 
 @dataclass(slots=True)

@@ -39,6 +39,9 @@ def random_prompts(lengths: tuple[int, ...], vocab: int, seed: int) -> list[list
     return [[ids.randrange(first, vocab) for _ in range(length)] for length in lengths]
 
 
+LOADS = ("w16", "A", "B")
+
+
 def client_loads() -> dict[str, ClientLoad]:
     """By name: w16, A and B."""
     rng = np.random.default_rng(_SEED)

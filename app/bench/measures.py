@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.bench.context import CONTEXT, STEPS, Bench, Samples, cleanliness, spread_row
-from app.bench.loads import ClientLoad, client_loads
+from app.bench.loads import ClientLoad
 from app.bench.side import Side
 from app.bench.stats import crossover
 from engine.physics.model_spec import ModelSpec
@@ -125,7 +125,7 @@ def clients(bench: Bench, side: Side) -> list[Row]:
     """Output tokens/s of the client workloads, under each scheduler that has no cohorts."""
     repeats = -(-bench.repeats // 2)
     rows = []
-    for load in [load for load in client_loads().values() if fits(side, load.longest)]:
+    for load in [load for load in bench.client_loads() if fits(side, load.longest)]:
         samples: dict[str, Samples] = {name: Samples() for name in SCHEDULERS}
         for _ in range(repeats):
             for name in SCHEDULERS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.bench.loads import LOADS
 from engine.config import AUTO, DTYPES
 from engine.errors import UserError, unknown
 from engine.models.names import DEFAULT_MODEL
@@ -23,7 +24,10 @@ MAX_REPEATS = 1000
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """threads None: all cores. peers: a folder with one virtual environment for each peer."""
+    """threads None: all cores. peers: a folder with one virtual environment for each peer.
+
+    alone: whether parts that are compared with a peer are measured by themselves, too.
+    """
 
     model: str = DEFAULT_MODEL
     dtypes: tuple[str, ...] = (AUTO,)
@@ -32,11 +36,14 @@ class BenchOptions:
     threads: int | None = None
     only: tuple[str, ...] = SECTIONS
     repeats: int = REPEATS
+    loads: tuple[str, ...] = LOADS
+    alone: bool = True
 
     def __post_init__(self) -> None:
         _all_known("dtype", self.dtypes, (AUTO, *DTYPES))
         _all_known("peer", self.against, PEERS)
         _all_known("part of the bench", self.only, SECTIONS)
+        _all_known("client load", self.loads, LOADS)
         if not 1 <= self.repeats <= MAX_REPEATS:
             raise UserError(f"repeats is {self.repeats}: use 1 to {MAX_REPEATS}")
         if self.threads is not None:
@@ -72,6 +79,8 @@ def bench_options(
     repeats: int,
     quick: bool,
     out: Path | None,
+    loads: list[str] | None = None,
+    alone: bool = True,
 ) -> BenchOptions:
     """From the command line. Raises UserError."""
     if out is not None:
@@ -84,6 +93,8 @@ def bench_options(
         threads=threads,
         only=_names(only) if only else SECTIONS,
         repeats=QUICK_REPEATS if quick else repeats,
+        loads=_names(loads) if loads else LOADS,
+        alone=alone,
     )
 
 
