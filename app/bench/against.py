@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from app.bench.context import CONTEXT, STEPS, Bench, Samples, cleanliness, spread_row
+from app.bench.context import CONTEXT, PEER_SETTLE_S, STEPS, Bench, Samples, cleanliness, spread_row
 from app.bench.loads import ClientLoad
 from app.bench.measures import PROMPTS, ask_clients, fits, holds, vocab
 from app.bench.side import Side
@@ -38,7 +38,7 @@ def decode(bench: Bench, ours: Side, theirs: Side) -> list[Row]:
     rows = []
     for batch in [batch for batch in BATCHES if holds(ours, batch)]:
         bench.say(f"{ours.name} and {theirs.name}: decode at batch {batch}")
-        pair = Samples(), Samples()
+        pair = _pair()
         for _ in range(1 + bench.repeats):  # the first warms
             prompts = bench.prompts(vocab(ours), *[CONTEXT] * batch)
             for side, samples in zip((ours, theirs), pair, strict=True):
@@ -53,7 +53,7 @@ def prefill(bench: Bench, ours: Side, theirs: Side) -> list[Row]:
     rows = []
     for tokens in [n for n in PROMPTS if fits(ours, n + 1)]:
         bench.say(f"{ours.name} and {theirs.name}: prompt of {tokens}")
-        pair = Samples(), Samples()
+        pair = _pair()
         for _ in range(1 + bench.repeats):
             prompt = bench.prompts(vocab(ours), tokens)[0]
             for side, samples in zip((ours, theirs), pair, strict=True):
@@ -73,7 +73,7 @@ def clients(bench: Bench, ours: Side, theirs: Side) -> list[Row]:
 def _client_rows(bench: Bench, ours: Side, theirs: Side, load: ClientLoad) -> list[Row]:
     """All modes once; then the fastest and those to keep, as often as asked."""
     modes = list(theirs.facts["modes"])
-    pairs = {mode: (Samples(), Samples()) for mode in modes}
+    pairs = {mode: _pair() for mode in modes}
     for turn in range(bench.repeats):
         for mode in modes:
             bench.say(f"{ours.name} and {theirs.name}: clients {load.name}, {mode}")
@@ -88,6 +88,11 @@ def _client_rows(bench: Bench, ours: Side, theirs: Side, load: ClientLoad) -> li
         {**facts, "mode": mode, "best": mode == modes[0], **_row(pair, "makespan_s", tokens)}
         for mode, pair in pairs.items()
     ]
+
+
+def _pair() -> tuple[Samples, Samples]:
+    """Of ours and theirs; each waits until the other has come to rest."""
+    return Samples(settle_s=PEER_SETTLE_S), Samples(settle_s=PEER_SETTLE_S)
 
 
 def _worth_repeating(pairs: dict[str, tuple[Samples, Samples]]) -> list[str]:

@@ -15,7 +15,10 @@ from telemetry.clock import sleep_s
 
 CONTEXT = 128  # tokens of prompt before the decode steps that are measured
 STEPS = 32  # decode steps of one measurement
-SETTLE_S = 0.05  # threads of the side before spin for a while after their last work
+SETTLE_S = 0.05
+# Threads spin for a while after their last work: with vLLM asleep for only 50 ms, our prompt of 128
+# tokens took 0.9 s instead of 0.07.
+PEER_SETTLE_S = 1.0
 
 
 @dataclass(slots=True)
@@ -44,9 +47,10 @@ class Samples:
 
     answers: list[dict[str, Any]] = field(default_factory=list)
     foreign: float = 0.0
+    settle_s: float = SETTLE_S
 
     def ask(self, bench: Bench, side: Side, command: str, **arguments: Any) -> dict[str, Any]:
-        sleep_s(SETTLE_S)
+        sleep_s(self.settle_s)
         answer, share = bench.watch.during(lambda: side.ask(command, **arguments))
         self.answers.append(answer)
         self.foreign = max(self.foreign, share)
