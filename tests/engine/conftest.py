@@ -45,6 +45,11 @@ def smollm_fp32(smollm: ModelSource) -> CPUBackend:
 
 
 @pytest.fixture(scope="session")
+def smollm_bf16(smollm: ModelSource) -> CPUBackend:
+    return CPUBackend(smollm, dtype="bf16", kv_dtype="bf16", kv_slots=64 * BLOCK_SIZE)
+
+
+@pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory, smollm: ModelSource) -> Path:
     """A Llama of two layers with odd sizes, as transformers writes it, and a real tokenizer."""
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -1,4 +1,4 @@
-"""The same tokens as transformers, and the same tokens under every schedule."""
+"""The same tokens as transformers; test_exactness_tokens.py has those of every schedule."""
 
 from __future__ import annotations
 
@@ -7,30 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from engine.backends.cpu import CPUBackend
 from engine.batch import Chunk, ScheduledBatch
 from engine.models.loader import default_model_path
 from engine.models.weights import ModelSource
 from engine.request import Request, SamplingParams
-from engine.schedulers import SCHEDULERS
 from engine.sequence import Sequence
 from engine.workloads.prompts import PromptSource
 from tests.engine.conftest import BLOCK_SIZE, MakeEngine
 from tests.engine.recording import run_all
+from tests.engine.ties import logits_of_last
 
 LOGIT_TOLERANCE = 1e-3
-
-
-def logits_of_last(backend: CPUBackend, prompt: tuple[int, ...]) -> Tensor:
-    """Logits after the prompt, from one prefill of a sequence alone."""
-    sequence = Sequence(0, Request(prompt))
-    sequence.slots = torch.arange(len(prompt) + BLOCK_SIZE).numpy()
-    sequence.contiguous, sequence.slot = True, 0
-    plan = ScheduledBatch([Chunk(sequence, 0, len(prompt))])
-    logits: Tensor = backend.forward(backend.prepare(plan))
-    return logits[0]
 
 
 def transformers_model(path: Path) -> object:
@@ -82,58 +71,6 @@ def test_a_hugging_face_folder_agrees_with_transformers(
     engine.submit(Request(prompt, SamplingParams(64, ignore_eos=True)))
     run_all(engine)
     assert recording.tokens[0] == greedy(model, prompt, 64)
-
-
-def mixed_requests(source: ModelSource, count: int = 9) -> list[Request]:
-    prompts, rng = PromptSource(source.tokenizer), random.Random(3)
-    return [
-        Request(
-            prompts.cut(rng.randint(1, 90), rng),
-            SamplingParams(rng.choice((1, 3, 8, 24)), ignore_eos=True),
-        )
-        for _ in range(count)
-    ]
-
-
-def test_every_scheduler_gives_the_same_tokens(
-    smollm: ModelSource, smollm_fp32: CPUBackend, make_engine: MakeEngine
-) -> None:
-    outputs = {}
-    for name in SCHEDULERS:
-        for max_batch in (1, 4):
-            engine, recording = make_engine(
-                smollm, smollm_fp32, scheduler=name, max_batch=max_batch
-            )
-            for request in mixed_requests(smollm):
-                engine.submit(request)
-            run_all(engine)
-            outputs[name, max_batch] = recording.tokens
-    reference = outputs["no-batching", 1]
-    assert len(reference) == 9
-    for case, tokens in outputs.items():
-        assert tokens == reference, case
-
-
-def test_switching_schedulers_mid_run_changes_no_token(
-    smollm: ModelSource, smollm_fp32: CPUBackend, make_engine: MakeEngine
-) -> None:
-    """Also over a cache that was left full of other sequences' KV, and fragmented."""
-    outputs = []
-    for switching in (False, True):
-        engine, recording = make_engine(smollm, smollm_fp32, max_batch=3, blocks=40)
-        for request in mixed_requests(smollm):
-            engine.submit(request)
-        rng = random.Random(11)
-        while engine.has_work:
-            engine.step()
-            if switching and rng.random() < 0.3:
-                engine.configure(
-                    scheduler=rng.choice(sorted(SCHEDULERS)), max_batch=rng.randint(1, 5)
-                )
-        outputs.append(recording.tokens)
-        kinds = {e.kind for e in recording.events}
-        assert kinds == ({"scheduler_switch", "max_batch"} if switching else set())
-    assert outputs[0] == outputs[1]
 
 
 def test_a_fragmented_block_table_gives_the_same_logits(tiny: ModelSource) -> None:
