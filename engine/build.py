@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import psutil
 import torch
@@ -21,6 +21,7 @@ from engine.models.loader import open_model
 from engine.models.weights import ModelSource
 from engine.physics.model_spec import ModelSpec
 from engine.quantisation import math_dtype
+from engine.row_invariance import RowInvariance, probe
 from engine.sink import Sink
 from engine.step_record import Accounting, Peaks
 from engine.threads import available_cores, thread_count
@@ -63,6 +64,8 @@ def build_engine(
         block_size=config.block_size,
         progress=lambda fraction: progress("packing the weights", fraction),
     )
+    progress("trying the kernels", None)
+    invariance = probe(backend, spec, size.capacity * config.block_size, config.block_size)
     blocks = BlockManager(size.capacity, config.block_size)
     if size.offered < size.capacity:
         blocks.resize(size.offered)
@@ -78,7 +81,8 @@ def build_engine(
         chunk_tokens=config.chunk_tokens,
         prefix_cache=config.prefix_cache,
     )
-    return BuiltEngine(engine, source, spec, _run_record(config, calibration, spec, size))
+    run = _run_record(config, calibration, spec, size, invariance)
+    return BuiltEngine(engine, source, spec, run)
 
 
 def _resolved(config: EngineConfig, calibration: Calibration, threads: int) -> EngineConfig:
@@ -101,7 +105,11 @@ def _peaks(calibration: Calibration, config: EngineConfig) -> Peaks:
 
 
 def _run_record(
-    config: EngineConfig, calibration: Calibration, spec: ModelSpec, size: KVSize
+    config: EngineConfig,
+    calibration: Calibration,
+    spec: ModelSpec,
+    size: KVSize,
+    invariance: RowInvariance,
 ) -> RunRecord:
     details = {
         "engine": config.to_json(),
@@ -109,6 +117,7 @@ def _run_record(
         "kv_blocks": size.offered,
         "kv_blocks_capacity": size.capacity,
         "total_params": spec.total_params,
+        **asdict(invariance),
     }
     return RunRecord(
         started_wall=wall_now(),
