@@ -13,7 +13,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -n)
 PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean browser
+.PHONY: help demo test check bench soak clean browser
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ check: $(VENV)/.test ## format, lint, strict types, import contracts
 
 bench: $(VENV)/.demo ## this engine on this machine (ARGS="--against vllm" ...); wants it idle
 	@exec $(BIN)/stepscope bench $(ARGS)
+
+soak: $(VENV)/.test ## 30 minutes of a load nobody would send (ARGS="--minutes 3" for less)
+	@exec $(BIN)/python -m tests.soak $(ARGS)
 
 clean: ## remove the environment and all caches; recordings stay
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache \

@@ -1,0 +1,1 @@
+"""A long run of a real engine under a load that nobody would send: `make soak`."""
