@@ -32,6 +32,11 @@ ARRIVALS = st.lists(
     min_size=1,
     max_size=12,
 )
+LONG_ARRIVALS = st.lists(  # up to 12 blocks each
+    st.builds(Arrival, st.integers(0, 6), st.integers(1, 14), st.integers(1, 34)),
+    min_size=2,
+    max_size=8,
+)
 CHANGES = st.dictionaries(  # by step
     st.integers(0, 40),
     st.tuples(st.sampled_from(NAMES), st.integers(1, 5), st.integers(1, 12), st.integers(6, 18)),
@@ -115,7 +120,7 @@ def test_with_ample_blocks(name: str, arrivals: list[Arrival], slots: int, budge
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(ARRIVALS, st.integers(1, 5), st.integers(1, 20), st.integers(6, 14))
+@given(LONG_ARRIVALS, st.integers(2, 5), st.integers(1, 12), st.integers(12, 20))
 def test_with_so_few_blocks_that_sequences_give_way(
     name: str, arrivals: list[Arrival], slots: int, budget: int, blocks: int
 ) -> None:
