@@ -21,7 +21,7 @@ from telemetry.recorder import Recorder
 from tests.soak.watch import MIB, Memory, Watch
 
 BLOCK_SIZE = 16
-BLOCKS = 40
+BLOCKS = 26
 GROWTH_BOUND_BYTES = 16 * MIB
 MOST_IN_FLIGHT = 24
 REMEMBERED = 8  # greedy answers that are asked again alone when the engine is idle
@@ -91,12 +91,11 @@ class Soak:
                 self._submit()
         if rng.random() < 0.03 and self.watch.outputs:
             self._cancel()
-        if rng.random() < 0.06:
-            self._configure()
-        if rng.random() < 0.005:
+        if rng.random() < 0.003:
             self._drain()
         if rng.random() < 0.01:
             self._calm = rng.randint(1, 60)
+        self._maybe_configure()
 
     def _step(self) -> None:
         if not self.engine.step():
@@ -119,6 +118,7 @@ class Soak:
     def _drain(self) -> None:
         """Let everybody end: all blocks are free, nobody is lost, and answers come again alone."""
         while self.engine.has_work:
+            self._maybe_configure()
             self._step()
         self._settle()  # somebody may have been cancelled since the last step
         assert not self.watch.outputs, "the engine lost requests"
@@ -147,9 +147,9 @@ class Soak:
     def _submit(self) -> None:
         rng = self.rng
         begin = rng.choice(self._texts)[: rng.choice((0, 16, 40, 60))]
-        prompt = begin + self._tokens(rng.choice((1, 3, 20, 90, 200)))
+        prompt = begin + self._tokens(rng.choice((1, 3, 3, 20, 90, 200)))
         sampling = SamplingParams(
-            rng.choice((1, 2, 8, 30, 120)),
+            rng.choice((1, 8, 30, 120, 120)),
             temperature=rng.choice((0.0, 0.0, 0.8)),
             ignore_eos=rng.random() < 0.8,
             stop=("e",) if rng.random() < 0.1 else (),
@@ -171,14 +171,16 @@ class Soak:
         assert not self.engine.cancel(request_id), "it has ended"
         self.engine.check_integrity()
 
-    def _configure(self) -> None:
+    def _maybe_configure(self) -> None:
         rng = self.rng
+        if rng.random() > 0.1:
+            return
         settings: dict[str, Any] = {
             "scheduler": rng.choice(sorted(SCHEDULERS)),
             "max_batch": rng.choice((1, 2, 5, 16)),
             "chunk_tokens": rng.choice((1, 7, 64, 512)),
-            "prefix_cache": rng.random() < 0.6,
-            "kv_blocks": rng.choice((3, 8, 20, 30, BLOCKS)),
+            "prefix_cache": rng.random() < 0.8,
+            "kv_blocks": rng.choice((3, 8, 14, 20, BLOCKS)),
         }
         chosen = rng.sample(sorted(settings), k=rng.randint(1, len(settings)))
         try:
@@ -193,11 +195,12 @@ class Soak:
     def _figures(self) -> dict[str, Any]:
         growth, slope = self.memory.growth()
         samples = self.memory.samples
+        counts = {**self.counts, **self.watch.counts}
         return {
             "model": self.subject.source.config.name,
             "dtype": self.subject.dtype,
             "kernels": self.subject.backend.kernels,
-            **dict(sorted((self.counts + self.watch.counts).items())),
+            **dict(sorted(counts.items())),
             "rss_first_bytes": samples[0][1] if samples else None,
             "rss_last_bytes": samples[-1][1] if samples else None,
             "rss_growth_after_warm_up_bytes": round(growth),

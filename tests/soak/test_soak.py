@@ -33,7 +33,7 @@ def after(soak: Soak, steps: int) -> bool:
 
 def test_a_short_soak_meets_everything_and_loses_nothing(source: ModelSource) -> None:
     soak = make_soak(source)
-    figures = soak.run(lambda: after(soak, 1200))
+    figures = soak.run(lambda: after(soak, 2500))
     ended = sum(n for name, n in figures.items() if name.startswith("ended: "))
     assert ended == figures["requests"]
     for name in ("changes", "refused_changes", "refused_requests", "preemptions", "evictions"):
@@ -54,7 +54,7 @@ def test_a_lost_block_is_noticed(source: ModelSource, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(BlockManager, "release", forget_the_tenth)
     with pytest.raises(AssertionError):
-        soak.run(lambda: after(soak, 1200))
+        soak.run(lambda: after(soak, 2500))
 
 
 def test_a_changed_answer_is_noticed(source: ModelSource) -> None:
@@ -66,7 +66,7 @@ def test_a_changed_answer_is_noticed(source: ModelSource) -> None:
     backend = Batchy(source, dtype="fp32", kv_dtype="fp32", kv_slots=BLOCKS * BLOCK_SIZE)
     soak = Soak(Subject(source, backend, "fp32", exact=True), seed=0)
     with pytest.raises(AssertionError, match="a schedule changed an answer"):
-        soak.run(lambda: after(soak, 1200))
+        soak.run(lambda: after(soak, 2500))
 
 
 @pytest.mark.parametrize("leak", [0, 3 * MIB])
