@@ -49,6 +49,7 @@ class Table:
     tokens: list[int]
     computed: int
     blocks: list[int]
+    offered: int  # of its blocks, how many were offered for sharing; once is enough
 
     def context(self, index: int) -> Context:
         return tuple(self.tokens[: (index + 1) * SIZE])
@@ -122,7 +123,7 @@ class BlockManagerMachine(RuleBasedStateMachine):
         for index, block in enumerate(shared):
             assert self.contents[block] == tuple(tokens[: (index + 1) * SIZE]), "not its tokens"
         self.unheld = [b for b in self.unheld if b not in shared]
-        self.tables[owner] = Table(list(tokens), len(shared) * SIZE, list(shared))
+        self.tables[owner] = Table(list(tokens), len(shared) * SIZE, list(shared), len(shared))
         if data.draw(st.integers(0, 3)):
             assert self._grow(owner, len(tokens)), "what can be opened can be grown"
             self._compute(owner, data.draw(st.integers(len(shared) * SIZE, len(tokens))))
@@ -171,8 +172,9 @@ class BlockManagerMachine(RuleBasedStateMachine):
         table.computed = computed
         self.manager.commit(owner, table.tokens, computed)
         if self.on:
-            for index in range(computed // SIZE):
+            for index in range(table.offered, computed // SIZE):
                 self.known.setdefault(table.context(index), table.blocks[index])
+            table.offered = computed // SIZE
 
     def release(self, data: st.DataObject) -> None:
         owner = self.someone(data)
@@ -204,6 +206,8 @@ class BlockManagerMachine(RuleBasedStateMachine):
         if not on:
             self.known.clear()
             self.unheld.clear()
+            for table in self.tables.values():
+                table.offered = 0
 
     def drain(self, data: st.DataObject | None = None) -> None:
         """What was ever reported, put together, is how things are."""
