@@ -46,7 +46,8 @@ class ContinuousScheduler(Scheduler):
             if met is not None:
                 limit(plan, met)
                 return
-            room -= self._continue(plan, self._admit(plan), room)
+            # One whose whole context is cached begins as a decode, which nobody has counted yet.
+            room -= max(1, self._continue(plan, self._admit(plan), room))
 
     def _limit_met(self, room: int) -> str | None:
         """What keeps the first that waits from running in this step."""

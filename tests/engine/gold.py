@@ -117,7 +117,7 @@ class Gold:
             if self._blocks(first.known + 1) + self._spare() > self._free():
                 return self._limited("blocks")
             self._admit(first)
-            room -= self._next_chunk(first, room)
+            room -= max(1, self._next_chunk(first, room))
         return None
 
     def _next_chunk(self, r: Asked, room: float) -> int:

@@ -212,6 +212,22 @@ def test_hits_of_a_preempted_sequence_shorten_its_recompute_and_are_no_hits() ->
     assert (sim.prefill_tokens, sim.decode_tokens) == (16, 14)
 
 
+def test_one_admitted_again_with_all_it_had_cached_takes_its_token_from_the_budget() -> None:
+    """It begins as a decode, which was not among those that the budget was cut for."""
+    sim = Simulation("chunked", prefix_cache=True, chunk_tokens=1)
+    sim.submit(range(40, 43), 20)
+    young = sim.submit(range(6), 20)
+    while young.num_computed < 8:
+        sim.step()
+    sim.queue.preempt(young)
+    sim.submit(range(60, 65), 1)
+    plan = sim.step()
+    rows = [(c.sequence.request_id, c.start, c.tokens) for c in plan.chunks]
+    assert [r for r in rows if r[0] == 1] == [(1, 8, 1)], "all that it had was cached"
+    assert [r[0] for r in rows] == [0, 1], "one decode and one token more"
+    assert plan.limit_bound == "tokens"
+
+
 def test_a_cached_prefix_changes_nothing_about_the_padding_of_a_cohort() -> None:
     sim = Simulation("static", max_batch=2, prefix_cache=True)
     sim.submit(range(9), 1)
