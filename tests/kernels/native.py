@@ -229,6 +229,7 @@ def attention_of(
     table: int64 page of each 16 tokens -> dtype [rows, heads * dim].
     """
     assert q.dtype is pages.dtype
+    table = torch.cat([table, torch.full((16,), 1 << 40)])  # a page past its end is no memory
     dim, width = pages.dim, q.shape[1]
     group = width // dim // pages.kv_heads
     block, lines = max(1, MAX_QUERIES // group), given(q)
