@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engine.models.config import LlamaConfig
 from engine.quantisation import head_dtype
+from kernels.attention.cache_layout import MAX_QUERIES
 from kernels.linear.pack import Packed, dequantised, interleave_gates, pack
 from kernels.rope import rope_tables
 from kernels.simd.memory import Arena
@@ -21,7 +22,8 @@ GRAIN = 32  # widths must be multiples of it
 def fits(config: LlamaConfig) -> bool:
     """Whether the kernels can run a model of this shape."""
     widths = (config.hidden, config.intermediate, config.head_dim)
-    return all(width % GRAIN == 0 for width in widths)
+    group = config.heads // config.kv_heads
+    return group <= MAX_QUERIES and all(width % GRAIN == 0 for width in widths)
 
 
 class SimdLayer:

@@ -9,6 +9,7 @@ copied; and a sequence whose blocks are neighbours is read as one stream.
 from __future__ import annotations
 
 PAGE_TOKENS = 16
+MAX_QUERIES = 96  # of a task of attention: their scores of a stretch of keys stay in the L2 cache
 
 
 def page_bytes(head_dim: int, element_bytes: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from numba import njit
 
-from kernels.attention.cache_layout import PAGE_TOKENS
+from kernels.attention.cache_layout import MAX_QUERIES, PAGE_TOKENS
 from kernels.simd.external import integers
 from kernels.simd.tiles import BF16, F32, MAX_ROWS, make_table_tile, make_tile
 from kernels.simd.vectors import (
@@ -37,7 +37,6 @@ from kernels.simd.vectors import (
 
 STRETCH = 256
 _PAGES = STRETCH // PAGE_TOKENS
-MAX_QUERIES = 96  # queries of a task: their scores of a stretch then stay in the L2 cache
 _NEVER = -1e30
 _SCORE_LINE = 4 * STRETCH
 

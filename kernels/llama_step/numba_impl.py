@@ -6,7 +6,7 @@ numbers of a `StepField` record, which the caller fills before each step.
 
 Every op works row by row with one order of summation (see kernels.simd.tiles and
 kernels.attention.numba_impl), so a token's logits are the same bits in any batch, chunk or
-schedule.
+schedule. (int8 and int4 change weights with the number of rows: see engine.quantisation.)
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 from numba import cfunc, njit, types
 
-from kernels.attention.cache_layout import PAGE_TOKENS
-from kernels.attention.numba_impl import MAX_QUERIES, attend
+from kernels.attention.cache_layout import MAX_QUERIES, PAGE_TOKENS
+from kernels.attention.numba_impl import attend
 from kernels.linear.numba_impl import ADD, SILU_AND_MUL, STORE, linear_share
 from kernels.rms_norm.numba_impl import rms_norm_row
 from kernels.rope.numba_impl import rope_row
