@@ -41,7 +41,7 @@ def report(source: ModelSource, kind: str, seeds: int) -> None:
     total = Tally()
     for seed in range(seeds):
         bench = Bench(source, kind.split()[0], backend, seed)
-        print(f"{kind} on {backend.kernels} kernels, seed {seed}: tie below {bench.bound:.1e}")
+        print(f"{kind} on {backend.kernels} kernels, seed {seed}: a tie up to {bench.bound:.1e}")
         for case in CASES:
             outcome, tally = bench.run(case)
             total += tally

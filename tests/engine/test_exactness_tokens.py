@@ -40,7 +40,7 @@ def cases_of(kind: str) -> list[Case]:
 )
 def test_no_schedule_changes_an_answer(bench: Bench, case: Case) -> None:
     outcome, tally = bench.run(case)
-    print(f"{tally}; a tie is below {bench.bound:.1e}")
+    print(f"{tally}; a tie up to {bench.bound:.1e}")
     assert outcome.preemptions > 0 or not case.tight
     assert outcome.hits > 0 or case.tight or not case.settings.get("prefix_cache")
     assert outcome.steps >= SWITCHES or not case.switching

@@ -40,7 +40,7 @@ def test_a_short_soak_meets_everything_and_loses_nothing(source: ModelSource) ->
         assert figures[name] > 0, name
     for name in ("prefix_hit_tokens", "recomputed_tokens", "telemetry_bytes", "ended: cancelled"):
         assert figures[name] > 0, name
-    assert figures["answers_checked"] > 0 or not soak.subject.exact
+    assert figures.get("answers_checked", 0) > 0 or not soak.subject.exact
 
 
 def test_a_lost_block_is_noticed(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> None:
