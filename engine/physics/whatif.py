@@ -1,0 +1,76 @@
+"""What one model step costs on a device: the question, and its answer in full. SI units, no torch.
+
+The field's arithmetic: weights are N_total · b, a token computes 2 · N_active FLOPs, and reading
+overlaps with computing. `answer` also counts the same step exactly and shows where the two differ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from engine.physics.catalogue import CatalogueModel
+    from engine.physics.deployment import Deployment
+
+PHASES = ("decode", "prefill")
+COMPOSITIONS = ("overlap", "additive-kv")
+MAX_BATCH = 1_000_000
+MAX_TOKENS = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """One question: a step of `batch` sequences of a model on a deployment.
+
+    context: tokens of each sequence in the KV cache before the step. phase 'decode': one new token
+    per sequence; 'prefill': prompt_tokens new ones per sequence. price_per_hour: of one device.
+    composition: 'overlap' is max(compute, weights + KV); 'additive-kv' is KV + max(compute,
+    weights). usable_memory: the share of memory that weights and KV cache may fill.
+    Raises UserError for a number or a name that cannot be.
+    """
+
+    model: CatalogueModel
+    deployment: Deployment
+    batch: int = 1
+    context: int = 0
+    phase: str = "decode"
+    prompt_tokens: int | None = None
+    tpot_slo_s: float | None = None
+    price_per_hour: float | None = None
+    composition: str = "overlap"
+    usable_memory: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_name("phase", self.phase, PHASES)
+        _check_name("composition", self.composition, COMPOSITIONS)
+        _check_count("batch", self.batch, 1, MAX_BATCH, "sequences")
+        _check_count("context", self.context, 0, MAX_TOKENS, "tokens")
+        if self.phase == "prefill" and self.prompt_tokens is None:
+            raise UserError("a prefill needs a prompt: give its prompt tokens, such as 4096")
+        if self.prompt_tokens is not None:
+            _check_count("prompt tokens", self.prompt_tokens, 1, MAX_TOKENS, "tokens")
+        _check_positive("TPOT target", self.tpot_slo_s, "seconds")
+        _check_positive("price per hour", self.price_per_hour, "an hour")
+        if not 0 < self.usable_memory <= 1:
+            raise UserError(
+                f"usable memory is {self.usable_memory:g}: use a share over 0 and at most 1"
+            )
+
+
+def _check_name(kind: str, name: str, known: tuple[str, ...]) -> None:
+    if name not in known:
+        raise unknown(kind, name, known)
+
+
+def _check_count(name: str, value: int, least: int, most: int, unit: str) -> None:
+    if not least <= value <= most:
+        raise UserError(f"{name} is {value:,}: use {least} to {most:,} {unit}")
+
+
+def _check_positive(name: str, value: float | None, unit: str) -> None:
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise UserError(f"{name} is {value:g}: use more than 0 {unit}")
