@@ -91,7 +91,7 @@ def _facet(
     top = nice_ceiling(end * 1.22)
     shape[f"xaxis{suffix}"] = axis(
         look,
-        **_ticks(top),
+        **ms_ticks(top),
         domain=list(_DOMAINS[place]),
         range=[0, top],
         anchor=f"y{suffix}",
@@ -115,9 +115,9 @@ def _facet(
     notes += _notes(step, pieces, look, top, suffix)
 
 
-def _ticks(top_ms: float) -> dict[str, Any]:
-    """Four or five round ticks, each with its unit."""
-    step = next(s for s in _TICK_STEPS_MS if top_ms / s <= 5)
+def ms_ticks(top_ms: float) -> dict[str, Any]:
+    """Four or five round ticks of a millisecond axis that ends at top_ms, each with its unit."""
+    step = next((s for s in _TICK_STEPS_MS if top_ms / s <= 5), top_ms / 4)
     values = [step * i for i in range(int(top_ms * 0.9 / step) + 1)]
     return {"tickvals": values, "ticktext": [_tick(v) for v in values]}
 
@@ -132,13 +132,14 @@ def _bars(pieces: list[Segment], look: Theme, top: float, suffix: str) -> list[d
     """One trace a piece: at most six a facet. Keeps the rows present when a bar is missing."""
     base = {"type": "bar", "orientation": "h", "xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
     empty = {**base, "x": [0, 0, 0], "y": list(ROWS), "hoverinfo": "skip", "name": "rows"}
-    return [empty] + [{**base, **_bar(piece, look, top)} for piece in pieces]
+    return [empty] + [{**base, **bar(piece, look, top, _FACET_PX)} for piece in pieces]
 
 
-def _bar(piece: Segment, look: Theme, top: float) -> dict[str, Any]:
+def bar(piece: Segment, look: Theme, top_ms: float, width_px: float) -> dict[str, Any]:
+    """The trace of a piece on an axis of top_ms over width_px; its name stands in it if it fits."""
     colour = look.fill(piece.role)
     text = f"{piece.part} {duration(piece.length_ms / 1e3)}"
-    room = piece.length_ms / top * _FACET_PX
+    room = piece.length_ms / top_ms * width_px
     whole_row = piece.part == piece.row  # its length stands beside it already
     fits = not piece.below_roof and not whole_row and len(text) * _CHAR_PX < room
     marker: dict[str, Any] = {"color": colour, "line": {"width": 0}}

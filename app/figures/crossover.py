@@ -12,6 +12,7 @@ from app.figures.plane import Decode, Peaks
 from app.theme import Theme, axis, layout, note, rgba
 from app.units import three
 from engine.physics.roofline import (
+    Crossover,
     crossover_batch_with_kv,
     decode_compute_time_s,
     decode_intensity,
@@ -30,13 +31,15 @@ def batches(last: float) -> list[float]:
     return [2 ** (i / 4) for i in range(steps + 1)]
 
 
-def _batch_axis(look: Theme, title: str, last: float) -> dict[str, Any]:
+def batch_axis(look: Theme, title: str, last: float) -> dict[str, Any]:
+    """A log2 axis of batches from 1 to last."""
     span = [math.log10(0.85), math.log10(last * 1.1)]
     ticks = {"tickvals": _TICKS, "ticktext": [str(t) for t in _TICKS]}
     return axis(look, title, type="log", range=span, **ticks)
 
 
-def _line(name: str, xs: list[float], ys: list[float], **line: Any) -> dict[str, Any]:
+def line(name: str, xs: list[float], ys: list[float], **line: Any) -> dict[str, Any]:
+    """A curve over batch; more: of its line."""
     return {
         "type": "scatter",
         "mode": "lines",
@@ -48,7 +51,8 @@ def _line(name: str, xs: list[float], ys: list[float], **line: Any) -> dict[str,
     }
 
 
-def _dot(look: Theme, x: float, y: float) -> dict[str, Any]:
+def dot(look: Theme, x: float, y: float) -> dict[str, Any]:
+    """The point that is now."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -65,8 +69,8 @@ def intensity(
 ) -> Figure:
     """Intensity of a decode step over its batch at the current context, up to its KV asymptote."""
     shape = layout(look, INTENSITY_PX, margin={"l": 60, "r": 8, "t": 24, "b": 40})
-    shape["xaxis"] = _batch_axis(look, "decode batch", last)
-    notes = [_heading(look, "Intensity over batch")]
+    shape["xaxis"] = batch_axis(look, "decode batch", last)
+    notes = [heading(look, "Intensity over batch")]
     if decode is None:
         shape["yaxis"] = axis(look, "FLOP/byte", range=[0, 1])
         shape["annotations"] = notes
@@ -76,23 +80,24 @@ def intensity(
     ys = [decode_intensity(decode.model, b, decode.context) for b in xs]
     near = cap if cap < 2.5 * ys[-1] else 0.0
     top = nice_ceiling(max(ys[-1], near, peaks.ridge if peaks else 0.0) * 1.18)
-    data = [_line("decode", xs, ys, color=look.decode)]
+    data = [line("decode", xs, ys, color=look.decode)]
     shape["yaxis"] = axis(look, "FLOP/byte", range=[0, top], nticks=5)
     if peaks and peaks.ridge < top:
-        data.append(_line("ridge", [0.85, last * 1.1], [peaks.ridge] * 2, color=look.compute))
+        data.append(line("ridge", [0.85, last * 1.1], [peaks.ridge] * 2, color=look.compute))
         notes.append(_on_line(look, f"ridge {three(peaks.ridge)}", peaks.ridge))
     if near:
         dashed = {"color": look.cached, "dash": "dash"}
-        data.append(_line("KV cap", [0.85, last * 1.1], [cap] * 2, **dashed))
+        data.append(line("KV cap", [0.85, last * 1.1], [cap] * 2, **dashed))
         notes.append(_on_line(look, f"KV caps this at {three(cap)} FLOP/byte", cap))
     elif math.isfinite(cap):
         notes.append(_on_line(look, f"↑ KV caps this at {three(cap)} FLOP/byte", top * 0.86))
-    data.append(_dot(look, batch, decode_intensity(decode.model, batch, decode.context)))
+    data.append(dot(look, batch, decode_intensity(decode.model, batch, decode.context)))
     shape["annotations"] = notes
     return {"data": data, "layout": shape}
 
 
-def _heading(look: Theme, text: str) -> dict[str, Any]:
+def heading(look: Theme, text: str) -> dict[str, Any]:
+    """A title inside the figure's top margin."""
     place = {"xref": "paper", "yref": "paper", "x": 0, "y": 1}
     return note(look, f"<b>{text}</b>", 14, **place, xanchor="left", yanchor="bottom")
 
@@ -114,25 +119,32 @@ def crossover(
     measured: rows of `queries.roofline.measured_by_batch`; now: (batch, t_step_s) of the newest.
     """
     shape = layout(look, CROSSOVER_PX, margin={"l": 60, "r": 8, "t": 24, "b": 40})
-    notes = [_heading(look, "What one more sequence costs")]
+    notes = [heading(look, "What one more sequence costs")]
     data: list[dict[str, Any]] = []
     times_ms = [float(t) * 1e3 for t in measured["t_step_s"]]
     if decode and peaks:
         data += _curves(decode, peaks, look, last)
-        notes += _regions(decode, peaks, look, last)
-        times_ms += [v for line in data for v in line["y"]]
+        cross = crossover_batch_with_kv(decode.model, decode.context, peaks.flops, peaks.bandwidth)
+        notes += regions(cross, look, last)
+        times_ms += [v for trace in data for v in trace["y"]]
     data += _measured(measured, look)
     if now:
-        data.append(_dot(look, now[0], now[1] * 1e3))
+        data.append(dot(look, now[0], now[1] * 1e3))
         times_ms.append(now[1] * 1e3)
+    shape["xaxis"] = batch_axis(look, "decode batch", last)
+    shape["yaxis"] = ms_axis(look, times_ms)
+    shape["annotations"] = notes
+    return {"data": data, "layout": shape}
+
+
+def ms_axis(look: Theme, times_ms: list[float]) -> dict[str, Any]:
+    """A log axis of step times with room for words above them; what is tiny beside the rest ends
+    at its foot."""
     shown = [t for t in times_ms if t > 0] or [1.0, 10.0]
     floor = max(min(shown), max(shown) / 300)
     ends = [math.log10(floor * 0.8), math.log10(nice_ceiling(max(shown) * 2.6))]
-    shape["xaxis"] = _batch_axis(look, "decode batch", last)
     ticks = {"tickvals": [v * 10**p for p in range(-3, 5) for v in (1, 2, 5)]}
-    shape["yaxis"] = axis(look, "step, ms", type="log", range=ends, **ticks)
-    shape["annotations"] = notes
-    return {"data": data, "layout": shape}
+    return axis(look, "step, ms", type="log", range=ends, **ticks)
 
 
 def _curves(decode: Decode, peaks: Peaks, look: Theme, last: float) -> list[dict[str, Any]]:
@@ -142,14 +154,16 @@ def _curves(decode: Decode, peaks: Peaks, look: Theme, last: float) -> list[dict
     memory = [decode_memory_time_s(model, b, at, peaks.bandwidth) * 1e3 for b in xs]
     compute = [decode_compute_time_s(model, b, at, peaks.flops) * 1e3 for b in xs]
     return [
-        _line("weights", [xs[0], xs[-1]], [weights] * 2, color=look.memory, dash="dot", width=2),
-        _line("weights + KV", xs, memory, color=look.memory),
-        _line("math", xs, compute, color=look.compute),
+        line("weights", [xs[0], xs[-1]], [weights] * 2, color=look.memory, dash="dot", width=2),
+        line("weights + KV", xs, memory, color=look.memory),
+        line("math", xs, compute, color=look.compute),
     ]
 
 
-def _regions(decode: Decode, peaks: Peaks, look: Theme, last: float) -> list[dict[str, Any]]:
-    cross = crossover_batch_with_kv(decode.model, decode.context, peaks.flops, peaks.bandwidth)
+def regions(
+    cross: Crossover, look: Theme, last: float, name: str = "B* with KV"
+) -> list[dict[str, Any]]:
+    """Where one more sequence is nearly free, and from which batch on each one costs."""
     place = {"xref": "x", "yref": "paper", "y": 0.99, "yanchor": "top"}
     if cross.batch is None or cross.batch > last:
         why = "nearly free all the way: " if cross.batch else "no crossover: "
@@ -162,7 +176,7 @@ def _regions(decode: Decode, peaks: Peaks, look: Theme, last: float) -> list[dic
         note(look, "▸ each one costs", 14, **place, x=edge, xanchor="left", xshift=6, **back),
         note(
             look,
-            f"B* with KV <b>{three(cross.batch)}</b>",
+            f"{name} <b>{three(cross.batch)}</b>",
             14,
             **{**place, "y": 0.02, "yanchor": "bottom"},
             x=edge,

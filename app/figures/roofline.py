@@ -32,12 +32,12 @@ def roofline(
     data = _clouds(cloud, look, scale)
     notes: list[dict[str, Any]] = []
     if peaks:
-        data += _roofs(peaks, ends, look, scale)
-        notes += _roof_notes(peaks, ends, look, scale)
+        data += roofs(peaks, ends, look, scale)
+        notes += roof_notes(peaks, ends, look, scale)
         data += _above(cloud, peaks, look, scale, notes)
         data += _drop(trail, peaks, ends, look, scale, notes)
     if decode:
-        data += _kv_cap(decode, ends, look, scale, notes)
+        data += kv_cap(decode, ends, look, scale, notes)
         data.append({"type": "scatter", "x": [None], "y": [None], "xaxis": "x2", "name": "batch"})
     data += _trail(trail, look, scale)
     shape = layout(look, HEIGHT_PX, margin={"l": 66, "r": 10, "t": 44, "b": 42})
@@ -70,7 +70,7 @@ def _clouds(cloud: pd.DataFrame, look: Theme, scale: Scale) -> list[dict[str, An
     ]
 
 
-def _roofs(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dict[str, Any]]:
+def roofs(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dict[str, Any]]:
     """Slope and flat, 3 px each; datasheet peaks are dashed."""
     dash = "solid" if peaks.source == "measured" else "dash"
     line = {"type": "scatter", "mode": "lines", "hoverinfo": "skip"}
@@ -85,7 +85,8 @@ def _roofs(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dict[str
     ]
 
 
-def _roof_notes(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dict[str, Any]]:
+def roof_notes(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dict[str, Any]]:
+    """What the roofs and the ridge are called, and whose peaks they are."""
     top = note(
         look,
         f"compute roof {si(peaks.flops, 'FLOP/s')} ({peaks.source})",
@@ -199,7 +200,7 @@ def _trail(trail: pd.DataFrame, look: Theme, scale: Scale) -> list[dict[str, Any
     ]
 
 
-def _kv_cap(
+def kv_cap(
     decode: Decode, ends: Ends, look: Theme, scale: Scale, notes: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """The intensity no batch gets past at this context."""
