@@ -92,8 +92,9 @@ def _runner(
     if kernels == "torch" or (kernels == "auto" and not vector):
         if dtype not in TORCH_DTYPES:
             raise UserError(
-                f"{dtype} needs a CPU with AVX-512 and its bfloat16 instructions, and a model "
-                f"whose widths are multiples of 32: use {' or '.join(TORCH_DTYPES)}"
+                f"{dtype} needs a CPU with AVX-512 and its bfloat16 instructions, a model whose "
+                f"widths are multiples of 32 and KV blocks of {PAGE_TOKENS} tokens or a multiple "
+                f"(here {block_size}): use {' or '.join(TORCH_DTYPES)}"
             )
         return TorchRunner
     if not vector:

@@ -89,7 +89,13 @@ def test_quantised_weights_need_the_vector_kernels(
 
 
 def test_quantised_weights_need_widths_that_fit(tiny: ModelSource) -> None:
-    assert "widths are multiples of 32: use fp32 or bf16" in refused(tiny, "int8")
+    assert "widths are multiples of 32" in refused(tiny, "int8")
+
+
+@vector
+def test_quantised_weights_need_blocks_of_whole_pages(fitting: ModelSource) -> None:
+    said = refused(fitting, "int8", block_size=20)
+    assert "KV blocks of 16 tokens or a multiple (here 20)" in said
 
 
 def test_vector_kernels_asked_for_where_they_do_not_run(

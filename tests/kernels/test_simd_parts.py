@@ -161,3 +161,14 @@ def test_memory_lives_as_long_as_somebody_holds_it() -> None:
     for other in others:
         other[:] = 1
     assert (memory == 7).all()
+
+
+def test_versions_that_nobody_used_for_long_are_removed(tmp_path: Path) -> None:
+    versions = [tmp_path / f"kernels-{n}" for n in range(cache.KEPT + 3)]
+    for age, folder in enumerate(versions):
+        (folder / "compiled").mkdir(parents=True)
+        os.utime(folder, (1e9 - age, 1e9 - age))
+    (tmp_path / "calibration-0.json").touch()
+    cache.prune(tmp_path, versions[-1])  # the oldest, and the one that is used now
+    left = {*versions[: cache.KEPT - 1], versions[-1], tmp_path / "calibration-0.json"}
+    assert set(tmp_path.iterdir()) == left
