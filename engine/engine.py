@@ -12,6 +12,7 @@ from engine.admission import check_kv_blocks, check_request
 from engine.backends.base import Backend
 from engine.batch import Preemption, ScheduledBatch, StepOutput
 from engine.block_manager import BlockManager
+from engine.clock import REAL_CLOCK, Clock
 from engine.detokenizer import Detokenizer
 from engine.messages import TokenMessage
 from engine.request import Request
@@ -26,7 +27,7 @@ from engine.schedulers import (
 from engine.sequence import Sequence
 from engine.sink import Sink
 from engine.step_record import Accounting, StepTiming, sequence_steps, step_record
-from telemetry.clock import NS_PER_S, now_ns
+from telemetry.clock import NS_PER_S
 from telemetry.schema import BlockRecord, EventRecord
 
 _PEAK_EVENT_EVERY_NS = 5 * NS_PER_S  # a step above the roof is rarely alone
@@ -60,7 +61,9 @@ class Engine:
         max_batch: int,
         chunk_tokens: int = DEFAULT_CHUNK_TOKENS,
         prefix_cache: bool = False,
+        clock: Clock = REAL_CLOCK,
     ) -> None:
+        self.clock = clock
         self.backend, self.accounting = backend, accounting
         blocks.set_prefix_cache(prefix_cache)
         self.queue = SequenceQueue(blocks, max_batch, chunk_tokens)
@@ -93,7 +96,7 @@ class Engine:
         sequence = self._live.get(request_id)
         if sequence is None:
             return False
-        now = now_ns()
+        now = self.clock.now_ns()
         self._finish(sequence, "cancelled", now)
         if sequence.slot is None:
             self.queue.waiting.remove(sequence)
@@ -168,7 +171,7 @@ class Engine:
     def event(self, kind: str, detail: dict[str, Any], t_ns: int | None = None) -> None:
         """A mark on every time axis."""
         step = self.steps - 1 if self.steps else None
-        when = now_ns() if t_ns is None else t_ns
+        when = self.clock.now_ns() if t_ns is None else t_ns
         self._sink.event(EventRecord(when, step, kind, json.dumps(detail)))
 
     def idle(self) -> None:
@@ -179,7 +182,7 @@ class Engine:
 
     def step(self) -> bool:
         """Schedule and run one step; False when nothing can run now."""
-        entered = now_ns()
+        entered = self.clock.now_ns()
         plan = self.scheduler.schedule(entered)
         for preemption in plan.preemptions:
             self._preempted(preemption)
@@ -191,17 +194,17 @@ class Engine:
         start = entered if self._last_end_ns is None else self._last_end_ns
         if self._last_end_ns is None:
             self._switches = _involuntary_switches()  # those of the idle time are nobody's
-        scheduled = now_ns()
+        scheduled = self.clock.now_ns()
         inputs = self.backend.prepare(plan)
-        prepared = now_ns()
+        prepared = self.clock.now_ns()
         logits = self.backend.forward(inputs)
-        forwarded = now_ns()
+        forwarded = self.clock.now_ns()
         output = self.backend.sample(plan, logits)
         for sequence in plan.admitted:
             if sequence.admitted_ns is None:
                 sequence.admitted_ns = entered
         finished = self._apply(plan, output)
-        end = now_ns()
+        end = self.clock.now_ns()
         timing = StepTiming(start, scheduled, prepared, forwarded, end, self._new_switches())
         self._publish(plan, timing, finished)
         return True

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from engine.clock import REAL_CLOCK, Clock
 from engine.messages import Load
 from engine.request import Request
 from engine.workloads import load_workload
 from engine.workloads.generator import LoadGenerator
 from engine.workloads.prompts import PromptSource
-from telemetry.clock import NS_PER_S, now_ns
+from telemetry.clock import NS_PER_S
 
 
 class LoadControl:
     """One load at a time. Its clock stands still while the engine is paused."""
 
-    def __init__(self, prompts: PromptSource, max_context: int) -> None:
-        self._prompts, self._max_context = prompts, max_context
+    def __init__(self, prompts: PromptSource, max_context: int, clock: Clock = REAL_CLOCK) -> None:
+        self._prompts, self._max_context, self._clock = prompts, max_context, clock
         self.load: Load | None = None
         self._generator: LoadGenerator | None = None
         self._start_ns = 0
@@ -37,7 +38,7 @@ class LoadControl:
         )
         unfinished = self._leave_behind()
         self.load = load
-        self._start_ns = now_ns()
+        self._start_ns = self._clock.now_ns()
         self._paused_at_ns = self._start_ns if self._paused_at_ns is not None else None
         self._submitted = 0
         return unfinished
@@ -71,7 +72,7 @@ class LoadControl:
         """Requests that have arrived by now, each stamped with its own instant of arrival."""
         if self._generator is None or self._generator.exhausted:
             return []
-        now = now_ns()
+        now = self._clock.now_ns()
         # A closed loop keeps its number of streams, whoever they belong to: what an earlier load
         # left running counts until it ends.
         in_flight = len(self._mine) + len(self._others)

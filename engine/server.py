@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from engine import messages as m
 from engine.build import BuiltEngine
@@ -14,7 +14,7 @@ from engine.request import Request, SamplingParams
 from engine.schedulers import SCHEDULERS
 from engine.workloads import WORKLOADS
 from engine.workloads.prompts import PromptSource
-from telemetry.clock import now_ns, seconds, sleep_s
+from telemetry.clock import sleep_s
 
 _IDLE_LOOK_S = 1.0
 
@@ -30,7 +30,10 @@ class EngineServer:
     ) -> None:
         self.engine, self._built = built.engine, built
         self._commands, self._reply = commands, reply
-        self._load = LoadControl(PromptSource(built.source.tokenizer), built.spec.max_context)
+        self._clock = built.engine.clock
+        self._load = LoadControl(
+            PromptSource(built.source.tokenizer), built.spec.max_context, self._clock
+        )
         self._paused = self._stopping = False
         self._single_steps = 0
 
@@ -79,17 +82,25 @@ class EngineServer:
         """Nothing can run: sleep until a command, an arrival or the scheduler's window."""
         times = [self._load.next_arrival_ns(), self.engine.scheduler.wake_ns()]
         due = [t for t in times if t is not None]
-        timeout_s = seconds(min(due) - now_ns()) if due else _IDLE_LOOK_S
-        if timeout_s <= 0 or self._load.done is not None:
+        if self._load.done is not None:
             return
+        timeout_s = self._clock.until_s(min(due)) if due else _IDLE_LOOK_S
+        command = self._hear(min(timeout_s, _IDLE_LOOK_S)) if timeout_s > 0 else None
+        self._clock.idled(min(due, default=None))
+        if command is not None:
+            self._handle(command)
+
+    def _hear(self, timeout_s: float) -> m.Command | None:
         try:
-            self._handle(self._commands.get(timeout=min(timeout_s, _IDLE_LOOK_S)))
+            return self._commands.get(timeout=timeout_s)
         except queue.Empty:
-            return
+            return None
 
     def _paused_turn(self) -> None:
         if not self._single_steps:
-            self._handle(self._commands.get())
+            command = self._commands.get()
+            self._clock.idled(None)
+            self._handle(command)
             return
         self._single_steps -= 1
         self._resume(single_step=True)
@@ -102,7 +113,8 @@ class EngineServer:
         """A scheduler that waits for more requests would let a single step do nothing."""
         wake_ns = self.engine.scheduler.wake_ns()
         if wake_ns is not None:
-            sleep_s(max(0.0, seconds(wake_ns - now_ns())))
+            sleep_s(max(0.0, self._clock.until_s(wake_ns)))
+            self._clock.idled(wake_ns)
             self.engine.step()
 
     # --- load ---
@@ -136,7 +148,8 @@ class EngineServer:
     def _dispatch(self, command: m.Command) -> None:
         match command:
             case m.Submit():
-                self._submit(command.ticket, command.request)
+                arrived_ns = self._clock.at(command.request.arrived_ns)
+                self._submit(command.ticket, replace(command.request, arrived_ns=arrived_ns))
             case m.SubmitText():
                 self._submit(command.ticket, self._request(command))
             case m.Cancel():
@@ -180,7 +193,7 @@ class EngineServer:
             seed=command.seed,
             stop=command.stop,
         )
-        return Request(tuple(ids), sampling, command.arrived_ns, "prompt")
+        return Request(tuple(ids), sampling, self._clock.at(command.arrived_ns), "prompt")
 
     def start_load(self, load: m.Load) -> None:
         """Replace the load. Raises UserError before anything changes."""
@@ -196,7 +209,7 @@ class EngineServer:
         if self._paused:
             return
         self._admit_load()  # what has arrived by now arrived before the pause
-        now = now_ns()
+        now = self._clock.now_ns()
         self._paused = True
         self._load.pause(now)
         self.engine.idle()
@@ -206,7 +219,7 @@ class EngineServer:
     def _resume(self, *, single_step: bool = False) -> None:
         if not self._paused:
             return
-        now = now_ns()
+        now = self._clock.now_ns()
         self._paused = False
         self._load.resume(now)
         self.engine.event("resume", {"single_step": single_step}, now)
