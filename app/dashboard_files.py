@@ -10,4 +10,4 @@ ICON = STATIC / "icon.svg"
 
 def style() -> str:
     """The stylesheet of all pages."""
-    return (STATIC / "page.css").read_text(encoding="utf-8")
+    return "".join(path.read_text(encoding="utf-8") for path in sorted(STATIC.glob("*.css")))

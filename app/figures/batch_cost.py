@@ -11,7 +11,7 @@ from app.figures.data import Figure
 from app.theme import Theme, layout
 from engine.physics.roofline import Crossover
 
-HEIGHT_PX = 268
+HEIGHT_PX = 242
 
 
 def batch_cost(
@@ -32,13 +32,13 @@ def batch_cost(
         heading(look, "What one more sequence costs: step time over batch"),
         *regions(cross, look, last, name),
     ]
-    return {"data": [*data, _marker(look, now)], "layout": shape}
+    return {"data": [*data, dot(look, now[0], now[1] * 1e3)], "layout": shape}
 
 
 def _lines(curves: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
-    """Weights dotted, all that is read and all that is computed solid, the step where it is more."""
+    """Weights dotted, all reading and all computing solid, and the step where it takes longer."""
     xs = curves["batch"].tolist()
-    columns = {name: curves[name].to_numpy() * 1e3 for name in curves.columns if name != "batch"}
+    columns = {name: (curves[name] * 1e3).tolist() for name in curves.columns if name != "batch"}
     out = [
         line("weights", xs, columns["weights_s"], color=look.memory, dash="dot", width=2),
         line("read", xs, columns["memory_s"], color=look.memory),
@@ -48,8 +48,3 @@ def _lines(curves: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
     if (curves["step_s"] > floor * 1.001).any():
         out.append(line("step", xs, columns["step_s"], color=look.text, width=2, dash="dash"))
     return out
-
-
-def _marker(look: Theme, now: tuple[float, float]) -> dict[str, Any]:
-    """The chosen batch; the point is named as in the live chart, so that it is found the same way."""
-    return dot(look, now[0], now[1] * 1e3)

@@ -16,7 +16,7 @@ from app.figures.roofline import kv_cap, roof_notes, roofs
 from app.theme import CALLOUT_PX, Theme, layout, note, rgba
 from app.units import percent
 
-HEIGHT_PX = 268
+HEIGHT_PX = 242
 _LEFT = 0.5
 
 

@@ -1,4 +1,4 @@
-"""Prefill time over the length of a prompt: the linear layers, and attention, which is quadratic."""
+"""Prefill time over the length of a prompt: linear layers, and attention, which is quadratic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.figures.data import Figure
 from app.theme import Theme, axis, layout, note, rgba
 from app.units import si
 
-HEIGHT_PX = 268
+HEIGHT_PX = 242
 
 
 def prompt_cost(curves: pd.DataFrame, now: tuple[float, float], look: Theme, batch: int) -> Figure:

@@ -9,17 +9,22 @@ from typing import Any
 
 import streamlit as st
 
-_SCRIPT = Path(__file__).resolve().parent.parent / "static" / "live.js"
+_STATIC = Path(__file__).resolve().parent.parent / "static"
+_ROOT = '<div class="ss-root"></div>'
 
 
-def _loader() -> str:
-    """Streamlit sends inline code again with every update, so it only fetches the real script."""
-    tag = hashlib.sha256(_SCRIPT.read_bytes()).hexdigest()[:12]
+def _loader(script: str) -> str:
+    """Streamlit sends inline code again with every update, so it only fetches the real script.
+
+    The tag is of all scripts, since one may import another.
+    """
+    every = b"".join(path.read_bytes() for path in sorted(_STATIC.glob("*.js")))
+    tag = hashlib.sha256(every).hexdigest()[:12]
     return f"""
 let ready;
 export default function (component) {{
   let end = null, ended = false;
-  (ready ??= import(location.origin + "/stepscope/static/live.js?{tag}")).then((m) => {{
+  (ready ??= import(location.origin + "/stepscope/static/{script}?{tag}")).then((m) => {{
     if (!ended) end = m.mount(component);
   }});
   return () => {{ ended = true; end?.(); }};
@@ -46,7 +51,15 @@ def live(
 ) -> None:
     """Mount panels of a view (see `app.live.views`). params: run, and what the view takes."""
     component = st.components.v2.component(
-        "stepscope_live", html='<div class="ss-root"></div>', js=_loader(), isolate_styles=False
+        "stepscope_live", html=_ROOT, js=_loader("live.js"), isolate_styles=False
     )
     data = {"view": view, "panels": list(panels), "params": dict(params), "columns": columns}
     component(key=key, data=data)
+
+
+def what_if(data: Mapping[str, Any]) -> None:
+    """Mount the What-if page (see `app.panels.what_if_controls.page`)."""
+    component = st.components.v2.component(
+        "stepscope_what_if", html=_ROOT, js=_loader("what_if.js"), isolate_styles=False
+    )
+    component(key="what-if", data=dict(data))

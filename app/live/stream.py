@@ -73,10 +73,11 @@ def message(seq: int, made: Rendered, sent: Rendered) -> str | None:
         return None
     sent.figures, sent.html = dict(made.figures), dict(made.html)
     body = f'"seq":{seq},"gone":{json.dumps(sorted(gone))}'
-    return f'data: {{{body},"figures":{{{_join(figures)}}},"html":{{{_join(html)}}}}}\n\n'
+    return f'data: {{{body},"figures":{{{joined(figures)}}},"html":{{{joined(html)}}}}}\n\n'
 
 
-def _join(parts: dict[str, str]) -> str:
+def joined(parts: dict[str, str]) -> str:
+    """The inside of a JSON object whose values are JSON already."""
     return ",".join(f"{json.dumps(name)}:{text}" for name, text in parts.items())
 
 
@@ -106,15 +107,19 @@ async def _events(renderer: Renderer, request: Request) -> AsyncIterator[str]:
         await asyncio.sleep(min(max(PERIOD_S - took_s, REST * took_s), 1.0))
 
 
+def request_of(http: HttpRequest) -> Request:
+    """What a browser asks for: view in the path, run, look and the view's own in the query."""
+    query = {k: v[:200] for k, v in http.query_params.items()}
+    run, look = query.pop("run", LIVE), query.pop("look", "light")
+    return Request(str(http.path_params["view"]), run, look, tuple(sorted(query.items())))
+
+
 async def view_route(http: HttpRequest) -> Response:
     """GET /stepscope/view/{view}?run=…&look=light|dark&…: an endless stream of events."""
     name = str(http.path_params["view"])
     if name not in VIEWS:
         return PlainTextResponse(f"no view {name!r}: there are {', '.join(VIEWS)}\n", 404)
-    query = {k: v[:200] for k, v in http.query_params.items()}
-    run, look = query.pop("run", LIVE), query.pop("look", "light")
-    request = Request(name, run, look, tuple(sorted(query.items())))
     renderer: Renderer = state.once("renderer", Renderer)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    events = _events(renderer, request)
+    events = _events(renderer, request_of(http))
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)

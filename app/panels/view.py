@@ -44,6 +44,12 @@ class Panels(Protocol):
     ) -> View: ...
 
 
+class Still(Protocol):
+    """Makes the view of a page that no run stands behind, from its address alone."""
+
+    def __call__(self, params: Params, look: Theme, /) -> View: ...
+
+
 def number(params: Params, name: str, default: float, low: float, high: float) -> float:
     """A number from a query string, within limits; the default where it is none."""
     try:

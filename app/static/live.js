@@ -8,7 +8,7 @@ const shared = (window.__stepscope ??= {
   version: VERSION, updates: 0, seq: 0, bytes: 0, streams: new Map(), plotly: null,
 });
 
-function plotly() {
+export function plotly() {
   shared.plotly ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.src = "/stepscope/plotly/plotly.min.js";
@@ -117,7 +117,7 @@ function axes(layout) {
   return Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name));
 }
 
-class Chart {
+export class Chart {
   constructor(div) { this.div = div; this.zoom = {}; this.resets = 0; this.busy = false; }
 
   async draw(figure) {
@@ -192,7 +192,7 @@ class Chart {
       bubbles: true, clientX: at.clientX, clientY: at.clientY, view: window }));
   }
 
-  show(figure) { this.last = figure; this.draw(figure); }
+  show(figure) { this.last = figure; return this.draw(figure); }
 
   close() {
     this.sized?.disconnect();
@@ -202,7 +202,7 @@ class Chart {
 
 // --- mounts --------------------------------------------------------------------------------------
 
-function look() {
+export function look() {
   const app = document.querySelector(".stApp") ?? document.body;
   const [r, g, b] = (getComputedStyle(app).backgroundColor.match(/[\d.]+/g) ?? [255, 255, 255]).map(Number);
   return 0.299 * r + 0.587 * g + 0.114 * b < 128 ? "dark" : "light";

@@ -1,0 +1,359 @@
+// The What-if page: its choices live in the address, its answers come from one request each.
+//
+// No engine and no run are needed, and nothing waits for a rerun of the page: while the slider is
+// dragged one request follows the other, and only what changed is drawn again.
+// State for tests and for the curious: window.__stepscope.whatIf = { asked, drawn, ms, query }.
+
+const live = await import(new URL(`./live.js${new URL(import.meta.url).search}`, import.meta.url));
+const page = (window.__stepscope.whatIf ??= { asked: 0, drawn: 0, ms: null, query: null });
+const ARROWS = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
+
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === true) made.setAttribute(name, "");
+    else if (value !== null && value !== false && value !== undefined) made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+// --- controls ------------------------------------------------------------------------------------
+
+function field(control, input) {
+  const label = control.label ? [element("span", {}, control.label)] : [];
+  const unit = control.unit ? [element("em", {}, control.unit)] : [];
+  const box = element("label", { class: `wi-field wi-${control.key}`, title: control.help });
+  box.append(...label, input, ...unit);
+  return box;
+}
+
+function select(control, change) {
+  const options = control.options.map(([value, text]) => element("option", { value }, text));
+  const input = element("select", { "aria-label": control.name }, ...options);
+  input.addEventListener("change", () => change(input.value));
+  return { node: field(control, input), show: (value) => { input.value = value; } };
+}
+
+function number(control, change) {
+  const list = `wi-list-${control.key}`;
+  const input = element("input", {
+    type: "text", inputmode: "decimal", "aria-label": control.name, autocomplete: "off",
+    placeholder: control.placeholder, list: control.options.length ? list : null });
+  // Typing asks at once, leaving the box also writes the address.
+  input.addEventListener("input", () => change(input.value.trim(), false));
+  input.addEventListener("change", () => change(input.value.trim()));
+  const node = field(control, input);
+  const offered = control.options.map(([value, text]) => element("option", { value }, text));
+  if (offered.length) node.append(element("datalist", { id: list }, ...offered));
+  return { node, show: (value) => { if (input !== document.activeElement) input.value = value; } };
+}
+
+function segments(control, change) {
+  const buttons = control.options.map(([value, text]) => {
+    const button = element("button", { type: "button", role: "radio" }, text);
+    button.addEventListener("click", () => change(value));
+    return [value, button];
+  });
+  const node = element("div", { class: "wi-segments", role: "radiogroup", "aria-label": control.name },
+    ...buttons.map(([, button]) => button));
+  const show = (value) => {
+    for (const [own, button] of buttons) button.setAttribute("aria-checked", own === value);
+  };
+  return { node, show };
+}
+
+function toggles(control, change) {
+  let chosen = [];
+  const buttons = control.options.map(([value, text]) => {
+    const button = element("button", { type: "button", class: "wi-toggle" }, text);
+    button.addEventListener("click", () => {
+      const on = new Set(chosen);
+      if (!on.delete(value)) on.add(value);
+      change(control.options.map(([own]) => own).filter((own) => on.has(own)).join(","));
+    });
+    return [value, button];
+  });
+  const node = element("div", { class: "wi-toggles", role: "group", "aria-label": control.name },
+    element("span", {}, control.label), ...buttons.map(([, button]) => button));
+  const show = (value) => {
+    chosen = value.split(",");
+    for (const [own, button] of buttons) button.setAttribute("aria-pressed", chosen.includes(own));
+  };
+  return { node, show };
+}
+
+// The slider is logarithmic and its batch a whole number; arrows go one batch or a quarter octave.
+function slider(control, change) {
+  const [low, high] = control.range;
+  const input = element("input", {
+    type: "range", min: Math.log2(low), max: Math.log2(high), step: "any",
+    "aria-label": control.name });
+  let batch = low;
+  input.addEventListener("input", () => {
+    batch = Math.round(2 ** input.valueAsNumber);
+    change(String(batch), false);
+  });
+  input.addEventListener("change", () => change(String(batch)));
+  input.addEventListener("keydown", (event) => {
+    const way = ARROWS[event.key];
+    if (!way) return;
+    event.preventDefault();
+    const next = Math.round(batch * 2 ** (way / 4));
+    batch = Math.min(high, Math.max(low, next === batch ? batch + way : next));
+    change(String(batch));
+  });
+  const scale = element("div", { class: "wi-scale", id: "ss-scale" });
+  const node = element("div", { class: "wi-slider" }, input, scale);
+  const show = (value) => {
+    batch = Number(value) || low;
+    input.value = Math.log2(batch);
+    input.setAttribute("aria-valuetext", `batch ${value}`);
+  };
+  return { node, show };
+}
+
+const KINDS = { select, number, segments, toggles, slider };
+
+// --- the page ------------------------------------------------------------------------------------
+
+class WhatIf {
+  constructor(host, data) {
+    this.host = host;
+    this.data = data;
+    this.made = {};
+    this.sent = {};
+    this.charts = {};
+    live.plotly().catch(() => {});  // long to parse: begin before the first figure comes
+    this.build();
+    this.state = this.read();
+    this.show();
+    this.save();
+    this.ask();
+  }
+
+  build() {
+    const place = Object.fromEntries(["bar", "row", "more", "compare"].map((name) =>
+      [name, element("div", { class: `wi-${name}` })]));
+    this.controls = this.data.controls.map((control) => {
+      const made = KINDS[control.kind](control, (value, done = true) =>
+        this.change({ [control.key]: value }, done));
+      place[control.place].append(made.node);
+      return [control.key, made];
+    });
+    this.details = element("details", { class: "wi-details" },
+      element("summary", { id: "ss-badge", class: "ss-badge modelled" }, "MODELLED"),
+      element("div", { class: "wi-pop" }, place.more, element("div", { id: "ss-assumptions" })));
+    place.bar.append(this.details);
+    place.row.append(this.link());
+    this.host.className = "ss-mount wi";
+    this.host.replaceChildren(place.bar,
+      element("div", { class: "ss-html ss-headline", id: "ss-headline" }),
+      this.chips(), place.row, this.panels(),
+      element("section", { class: "wi-side" }, place.compare, element("div", { id: "ss-table" })),
+      element("div", { id: "ss-footnotes", class: "wi-notes" }));
+    this.host.addEventListener("click", (event) => this.clicked(event));
+  }
+
+  chips() {
+    this.presets = this.data.presets.map((preset) => {
+      const chip = element("button", { type: "button", class: "wi-chip", title: preset.help },
+        preset.label);
+      chip.addEventListener("click", () => this.change({ ...this.fresh(), ...preset.set }));
+      return [preset, chip];
+    });
+    return element("div", { class: "wi-chips", role: "group", "aria-label": "Presets" },
+      ...this.presets.map(([, chip]) => chip));
+  }
+
+  // What a preset does not name returns to its default; the comparison stays as it was chosen.
+  fresh() {
+    const kept = Object.fromEntries(this.data.keep.map((key) => [key, this.state[key]]));
+    return { ...this.data.defaults, ...kept };
+  }
+
+  panels() {
+    const grid = element("div", { class: "wi-grid" });
+    for (const panel of this.data.panels) {
+      const div = element("div", { id: `ss-${panel.id}`, class: `ss-panel ss-${panel.kind}` });
+      if (panel.height) div.style.height = `${panel.height}px`;
+      if (panel.area) div.style.gridArea = panel.area;
+      if (panel.kind === "figure") this.charts[panel.id] = new live.Chart(div);
+      grid.append(div);
+    }
+    return grid;
+  }
+
+  link() {
+    const button = element("button", { type: "button", class: "wi-chip wi-link",
+      title: "The address reproduces this page" }, "Copy link");
+    button.addEventListener("click", async () => {
+      this.save();
+      await copy(location.href);
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy link"; }, 1500);
+    });
+    return button;
+  }
+
+  // Rows of the table and ways to make it fit carry the choice that they stand for.
+  clicked(event) {
+    const asked = event.target.closest("[data-set]");
+    if (asked) this.change(Object.fromEntries(new URLSearchParams(asked.dataset.set)));
+    if (event.target.closest("[data-copy]")) copy(event.target.closest("[data-copy]").dataset.copy);
+  }
+
+  // --- state and address ---
+
+  read() {
+    const given = new URLSearchParams(location.search);
+    const known = Object.keys(this.data.defaults).filter((key) => given.has(key));
+    const from = known.length ? given : new URLSearchParams(page.query ?? "");
+    const state = { ...this.data.defaults };
+    for (const key of Object.keys(state)) if (from.has(key)) state[key] = from.get(key);
+    return state;
+  }
+
+  query() {
+    const { defaults, always } = this.data;
+    return Object.entries(this.state).filter(([key, value]) =>
+      value !== defaults[key] || always.includes(key));
+  }
+
+  // Other parameters of the address are not ours. Its last state is kept for when a person returns.
+  save() {
+    const own = this.query().map(([key, value]) => `${key}=${encodeURIComponent(value)}`);
+    page.query = own.join("&").replaceAll("%2C", ",");
+    const others = [...new URLSearchParams(location.search)].filter(([key]) =>
+      !(key in this.data.defaults));
+    const rest = others.length ? `&${new URLSearchParams(others)}` : "";
+    history.replaceState(history.state, "", `${location.pathname}?${page.query}${rest}`);
+  }
+
+  change(changes, done = true) {
+    Object.assign(this.state, changes);
+    this.show();
+    if (done) this.save();
+    this.ask();
+  }
+
+  show() {
+    for (const [key, control] of this.controls) control.show(this.state[key]);
+    for (const [preset, chip] of this.presets) {
+      const wanted = { ...this.fresh(), ...preset.set };
+      const on = Object.entries(wanted).every(([key, value]) => this.state[key] === value);
+      chip.setAttribute("aria-pressed", on);
+    }
+  }
+
+  // --- answers ---
+
+  // One request at a time: what was chosen meanwhile is asked next, what lay between never.
+  async ask() {
+    page.asked += 1;
+    this.since ??= performance.now();
+    if (this.busy) { this.again = true; return; }
+    this.busy = true;
+    do {
+      this.again = false;
+      const asked = page.asked;
+      try {
+        await this.draw(await this.fetch());
+        this.host.dataset.connection = "open";
+      } catch (error) {
+        this.lost(error);
+      }
+      if (!this.again) this.told(asked);
+    } while (this.again && this.host.isConnected);
+    this.busy = false;
+  }
+
+  async fetch() {
+    this.theme = live.look();
+    document.documentElement.dataset.look = this.theme;
+    const query = new URLSearchParams([...this.query(), ["look", this.theme]]);
+    const answer = await fetch(`/stepscope/still/what-if?${query}`);
+    if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+    return answer.json();
+  }
+
+  lost(error) {
+    this.host.dataset.connection = "lost";
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => { if (this.host.isConnected) this.ask(); }, 1000);
+    console.warn(`what-if: ${error.message}`);
+  }
+
+  // After the next frame what was drawn is on the screen.
+  told(asked) {
+    const since = this.since;
+    this.since = null;
+    requestAnimationFrame(() => requestAnimationFrame(() => {
+      page.drawn = asked;
+      page.ms = performance.now() - since;
+    }));
+  }
+
+  async draw(view) {
+    for (const div of this.host.querySelectorAll("[id^=ss-]")) {
+      const id = div.id.slice(3);
+      if (!(id in this.charts)) this.markup(div, id, view.html[id]);
+    }
+    const changed = Object.entries(this.charts).filter(([id, chart]) => {
+      chart.div.hidden = !(id in view.figures);
+      return !chart.div.hidden && this.fresher(id, view.figures[id]);
+    });
+    await Promise.all(changed.map(([id, chart]) => chart.show(view.figures[id])));
+  }
+
+  markup(div, id, html) {
+    div.hidden = html === undefined;
+    if (html !== undefined && this.fresher(id, html)) div.innerHTML = html;
+  }
+
+  fresher(id, content) {
+    const text = JSON.stringify(content);
+    if (this.sent[id] === text) return false;
+    this.sent[id] = text;
+    return true;
+  }
+
+  watch() {
+    if (live.look() !== this.theme && !this.busy) this.ask();
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    clearInterval(this.watching);
+    document.removeEventListener("pointerdown", this.outside);
+    document.removeEventListener("keydown", this.escape);
+    for (const chart of Object.values(this.charts)) chart.close();
+  }
+}
+
+// Without https only localhost may use the clipboard: elsewhere the old way still works.
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = element("textarea", {}, text);
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+}
+
+export function mount(component) {
+  const host = component.parentElement.querySelector(".ss-root");
+  if (!host.mount) {
+    const made = (host.mount = new WhatIf(host, component.data));
+    // The theme can be switched in Streamlit's menu at any time.
+    made.watching = setInterval(() => made.watch(), 1000);
+    made.outside = (event) => { if (!made.details.contains(event.target)) made.details.open = false; };
+    made.escape = (event) => { if (event.key === "Escape") made.details.open = false; };
+    document.addEventListener("pointerdown", made.outside);
+    document.addEventListener("keydown", made.escape);
+  }
+  return () => { host.mount?.close(); host.mount = null; };
+}
