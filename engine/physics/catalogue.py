@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from engine.errors import UserError, unknown
 from engine.physics.model_spec import ModelSpec
-from engine.physics.roofline import DecodeModel
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -83,12 +82,6 @@ class CatalogueModel(BaseModel):
             raise ValueError("give either a shape or why it is unknown")
         _need_sources(self, ("total_params", "active_params", "spec"))
         return self
-
-    def decode_model(self, weight_dtype: str, kv_dtype: str) -> DecodeModel:
-        """What a decode step costs: published parameters, KV and attention of the shape."""
-        return DecodeModel.published(
-            self.total_params, self.active_params, self.spec, weight_dtype, kv_dtype
-        )
 
 
 def _need_sources(entry: Device | CatalogueModel, needed: tuple[str, ...]) -> None:

@@ -1,49 +1,25 @@
 """The exact cost of one step from its batch: FLOPs and bytes by part, and the times they imply.
 
 Counted is what ran; the padded and the recomputed part apart. Per row the linear layers cost
-2 · linear_params; a query at position p attends to p + 1 positions; the LM head runs for sampled
-rows only. Weights are read once a step, KV once per sequence and chunk. FLOPs as in Kaplan et al.
-2020, section 2.1.
+2 · the linear parameters it is multiplied with; a query at position p attends to p + 1 positions,
+or to its window; the LM head runs for sampled rows only. Weights are read once a step, KV once per
+sequence and chunk. FLOPs as in Kaplan et al. 2020, section 2.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from engine.physics.amounts import plain_amounts, variant_amounts
 from engine.physics.model_spec import ModelSpec, dtype_bytes
+from engine.physics.work import ChunkWork, StepWork, WorkSums, sum_work
+
+__all__ = ["ChunkWork", "StepCost", "StepTimes", "bound", "count_step", "mbu", "mfu", "times"]
 
 
-class ChunkWork(NamedTuple):
-    """What one sequence ran in one step.
-
-    tokens: real tokens, at positions start .. start + tokens - 1.
-    padded_tokens: rows that ran as padding after them (static prefill), positions continuing.
-    sampled: rows that the LM head ran for.
-    padded: the whole chunk was padding (decode row of a finished sequence of a static cohort).
-    recomputed: how many of the first tokens had been computed before a preemption took them.
-    """
-
-    tokens: int
-    start: int
-    padded_tokens: int = 0
-    sampled: int = 0
-    padded: bool = False
-    recomputed: int = 0
-
-
-class WorkSums(NamedTuple):
-    """Sums over the chunks of a step: rows, attended positions, KV positions read, head rows."""
-
-    rows: int
-    attended: int
-    context: int
-    sampled: int
-
-
-@dataclass(frozen=True, slots=True)
-class StepCost:
+class StepCost(NamedTuple):
     """FLOPs and bytes of one step; names and meaning as in telemetry.schema.StepRecord."""
 
     linear_flops: int
@@ -85,85 +61,73 @@ class StepCost:
         return self.flops / self.bytes if self.bytes else 0.0
 
 
-def attended_positions(start: int, rows: int) -> int:
-    """Sum of p + 1 over the queries at positions start .. start + rows - 1."""
-    return rows * start + rows * (rows + 1) // 2
-
-
-def _sum_work(chunks: Iterable[ChunkWork]) -> tuple[WorkSums, WorkSums, WorkSums]:
-    """Sums over all rows that ran, over the padding among them, and over the recomputed ones.
-
-    Runs inside every engine step, hence one loop of plain integers. A chunk that also has fresh
-    tokens must read its context for them: then reading it is nobody's loss.
-    """
-    rows = attended = context = sampled = 0
-    pad_rows = pad_attended = pad_context = pad_sampled = 0
-    again_rows = again_attended = again_context = 0
-    for tokens, start, padding, samples, padded, again in chunks:
-        n = tokens + padding
-        if not n:
-            continue
-        seen = n * start + n * (n + 1) // 2
-        rows += n
-        attended += seen
-        context += start + n
-        sampled += samples
-        if padded:
-            pad_rows += n
-            pad_attended += seen
-            pad_context += start + n
-            pad_sampled += samples
-        elif padding:
-            pad_rows += padding
-            pad_attended += seen - attended_positions(start, tokens)
-            pad_context += padding
-        if again:
-            again_rows += again
-            again_attended += attended_positions(start, again)
-            again_context += start + again if again == tokens else 0
-    return (
-        WorkSums(rows, attended, context, sampled),
-        WorkSums(pad_rows, pad_attended, pad_context, pad_sampled),
-        WorkSums(again_rows, again_attended, again_context, 0),
-    )
-
-
-def _weight_bytes(spec: ModelSpec, work: WorkSums, dtype: str, head_dtype: str) -> int:
-    """Linears and norms once, the head if any row was sampled, one embedding row per row."""
-    if not work.rows:
-        return 0
-    params = spec.linear_params + spec.norm_params + work.rows * spec.hidden
-    head = spec.head_params if work.sampled else 0
-    return round(params * dtype_bytes(dtype) + head * dtype_bytes(head_dtype))
-
-
 def count_step(
     spec: ModelSpec,
     chunks: Iterable[ChunkWork],
     weight_dtype: str,
     kv_dtype: str,
     head_dtype: str | None = None,
+    decode_starts: Sequence[int] = (),
 ) -> StepCost:
     """Count one step exactly; dtypes are keys of DTYPE_BYTES, else ValueError.
 
-    head_dtype: of the LM head, where it is not that of the other weights.
+    head_dtype: of the LM head, where it is not that of the other weights. decode_starts: positions
+    of sequences that each run one sampled token, a cheap way to give those chunks.
+    Of a mixture of experts a step reads those that its rows are expected to touch (MoE.touched).
+    With MLA single rows attend in the absorbed form and longer chunks in the expanded one.
     """
-    ran, padding, again = _sum_work(chunks)
-    kv_token_bytes = spec.kv_bytes_per_token(dtype_bytes(kv_dtype))
-    linear, head = 2 * spec.linear_params, 2 * spec.head_params
-    attention = spec.attention_flops_per_position
+    if spec.mla is None and spec.window is None:
+        work = sum_work(chunks, decode_starts)
+        ran, padding, again = plain_amounts(spec, work)
+    else:
+        work, (ran, padding, again) = variant_amounts(spec, chunks, decode_starts)
+    total, padded, repeated = work
+    layers, head, width = spec.layers, 2 * spec.head_params, dtype_bytes(weight_dtype)
+    token_bytes = spec.kv_bytes_per_token(dtype_bytes(kv_dtype))
+    head_width = dtype_bytes(head_dtype) if head_dtype else width
+    padded_bytes = token_bytes * padding.layer_reads // layers + token_bytes * padded.rows
+    again_bytes = token_bytes * again.layer_reads // layers + token_bytes * repeated.rows
+    if spec.moe is not None:
+        idle = _idle_expert_bytes(spec, work, width)
+        padded_bytes, again_bytes = padded_bytes + idle[0], again_bytes + idle[1]
     return StepCost(
-        linear_flops=linear * ran.rows,
-        attention_flops=attention * ran.attended,
-        head_flops=head * ran.sampled,
-        padded_flops=linear * padding.rows + attention * padding.attended + head * padding.sampled,
-        weight_bytes=_weight_bytes(spec, ran, weight_dtype, head_dtype or weight_dtype),
-        kv_read_bytes=kv_token_bytes * ran.context,
-        kv_write_bytes=kv_token_bytes * ran.rows,
-        padded_bytes=kv_token_bytes * (padding.context + padding.rows),
-        recomputed_flops=linear * again.rows + attention * again.attended,
-        recomputed_bytes=kv_token_bytes * (again.context + again.rows),
+        linear_flops=ran.linear_flops,
+        attention_flops=ran.attention_flops,
+        head_flops=head * total.sampled,
+        padded_flops=padding.linear_flops + padding.attention_flops + head * padded.sampled,
+        weight_bytes=_weight_bytes(spec, total, width, head_width),
+        kv_read_bytes=token_bytes * ran.layer_reads // layers,
+        kv_write_bytes=token_bytes * total.rows,
+        padded_bytes=padded_bytes,
+        recomputed_flops=again.linear_flops + again.attention_flops,
+        recomputed_bytes=again_bytes,
     )
+
+
+def _weight_bytes(spec: ModelSpec, work: WorkSums, width: float, head_width: float) -> int:
+    """Linears and norms once, the head if any row was sampled, one embedding row per row."""
+    if not work.rows:
+        return 0
+    linear = spec.linear_params if spec.moe is None else _touched_params(spec, work.rows)
+    params = linear + spec.norm_params + work.rows * spec.hidden
+    head = spec.head_params if work.sampled else 0
+    return round(params * width + head * head_width)
+
+
+def _touched_params(spec: ModelSpec, rows: int) -> float:
+    """Those of linear_params that so many rows are expected to need."""
+    if spec.moe is None:
+        return spec.linear_params
+    experts = spec.moe_layers * spec.moe.touched(rows)
+    return spec.shared_linear_params + experts * spec.expert_params
+
+
+def _idle_expert_bytes(spec: ModelSpec, work: StepWork, width: float) -> tuple[int, int]:
+    """Experts read for padded rows alone, and beyond those for recomputed rows alone, bytes."""
+    ran, padding, again = (sums.rows for sums in work)
+    real = ran - padding
+    levels = [_touched_params(spec, rows) * width for rows in (ran, real, real - again)]
+    return round(levels[0] - levels[1]), round(levels[1] - levels[2])
 
 
 @dataclass(frozen=True, slots=True)

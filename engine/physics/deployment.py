@@ -15,12 +15,9 @@ from engine.physics.model_spec import ModelSpec, dtype_bytes
 
 MAX_PARALLEL = 1024
 MAX_OVERHEAD_S = 10.0
-COMPOSITIONS = {
-    "overlap": "t_step = max(t_compute / matmul_fraction, t_memory / bandwidth_fraction) + t_link "
-    "+ overhead",
-    "additive-kv": "t_step = max(t_linear / matmul_fraction, t_weights / bandwidth_fraction) + "
-    "max(t_attention / matmul_fraction, t_kv / bandwidth_fraction) + t_link + overhead",
-}
+FORMULA = (
+    "t_step = max(t_compute / matmul_fraction, t_memory / bandwidth_fraction) + t_link + overhead"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +50,7 @@ class Deployment:
     the experts, and the sequences; the other weights are then on each of its groups (DeepSeek-V3,
     2024, section 3.4). matmul_fraction and bandwidth_fraction: the part of the datasheet's peaks
     that is reached; overhead_s: seconds a step that neither term holds. link_bandwidth: bytes/s
-    per direction, None for the device's own. composition: a key of COMPOSITIONS.
-    Raises UserError for what cannot be.
+    per direction, None for the device's own. Raises UserError for what cannot be.
     """
 
     device: Device
@@ -67,7 +63,6 @@ class Deployment:
     bandwidth_fraction: float = 1.0
     overhead_s: float = 0.0
     link_bandwidth: float | None = None
-    composition: str = "overlap"
 
     def __post_init__(self) -> None:
         dtype_bytes(self.weight_dtype)
@@ -80,9 +75,6 @@ class Deployment:
         _within("overhead_s", self.overhead_s, 0, MAX_OVERHEAD_S)
         if self.link_bandwidth is not None:
             _within("link_bandwidth", self.link_bandwidth, 0, 1e15, above=True)
-        if self.composition not in COMPOSITIONS:
-            known = " or ".join(COMPOSITIONS)
-            raise UserError(f"unknown composition '{self.composition}': use {known}")
         if self.devices > 1 and self.link is None:
             raise UserError(
                 f"no link bandwidth is known for {self.device.title}: state one (bytes/s per "
@@ -149,41 +141,30 @@ class Deployment:
         room = self.memory_bytes * usable - self.weight_bytes(spec)
         return max(0, math.floor(room / self.kv_copies(spec)))
 
+    def repeated_weight_bytes(self, spec: ModelSpec) -> float:
+        """What a step reads more because expert parallel repeats all but the experts, bytes."""
+        shared = spec.shared_linear_params + spec.norm_params
+        return (self.expert_parallel - 1) * shared * dtype_bytes(self.weight_dtype)
+
     def step_times(self, spec: ModelSpec, cost: StepCost, rows: int) -> DeviceTimes:
         """What a counted step of `rows` rows takes here. Raises UserError as `check` does."""
         self.check(spec)
-        repeated = 0
-        if rows and self.expert_parallel > 1:
-            shared = spec.shared_linear_params + spec.norm_params
-            repeated = (self.expert_parallel - 1) * shared * dtype_bytes(self.weight_dtype)
+        repeated = self.repeated_weight_bytes(spec) if rows else 0
         t_weights_s = (cost.weight_bytes + repeated) / self.bandwidth
         t_kv_s = cost.kv_bytes * self.kv_copies(spec) / self.bandwidth
+        t_memory_s = t_weights_s + t_kv_s
         t_compute_s = cost.flops / self.peak_flops
         t_link_s = link_time_s(spec, rows, self.tensor_parallel, self.expert_parallel, self.link)
-        t_attention_s = cost.attention_flops / self.peak_flops
-        t_step_s = self.compose(t_compute_s, t_attention_s, t_weights_s, t_kv_s) + t_link_s
+        roof_s = max(t_compute_s / self.matmul_fraction, t_memory_s / self.bandwidth_fraction)
         return DeviceTimes(
             t_compute_s=t_compute_s,
-            t_memory_s=t_weights_s + t_kv_s,
+            t_memory_s=t_memory_s,
             t_link_s=t_link_s,
             overhead_s=self.overhead_s,
-            t_step_s=t_step_s + self.overhead_s,
+            t_step_s=roof_s + t_link_s + self.overhead_s,
             t_weights_s=t_weights_s,
             t_kv_s=t_kv_s,
         )
-
-    def compose(
-        self, t_compute_s: float, t_attention_s: float, t_weights_s: float, t_kv_s: float
-    ) -> float:
-        """Device time of a step, seconds, from its terms at the peaks, by the composition.
-
-        t_attention_s is the part of t_compute_s that attention takes.
-        """
-        math_part, memory_part = self.matmul_fraction, self.bandwidth_fraction
-        if self.composition == "overlap":
-            return max(t_compute_s / math_part, (t_weights_s + t_kv_s) / memory_part)
-        linear = max((t_compute_s - t_attention_s) / math_part, t_weights_s / memory_part)
-        return linear + max(t_attention_s / math_part, t_kv_s / memory_part)
 
     def assumptions(self) -> dict[str, Any]:
         """All that shapes a number, with the sources: rates are of one device, SI units."""
@@ -203,8 +184,7 @@ class Deployment:
             "matmul_fraction": self.matmul_fraction,
             "bandwidth_fraction": self.bandwidth_fraction,
             "overhead_s": self.overhead_s,
-            "composition": self.composition,
-            "formula": COMPOSITIONS[self.composition],
+            "formula": FORMULA,
             "sources": dict(self.device.sources),
         }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from engine.errors import UserError
 from engine.physics.model_spec import ModelSpec, dtype_bytes
 
 
@@ -52,46 +51,29 @@ class DecodeModel:
     """What a decode step costs: the parameters of every formula below.
 
     attention_flops_per_position is 4 · heads · head_dim · layers; 0 leaves attention's FLOPs out.
-    prefill_attention_flops_per_position: None where it is the same. kv_bytes_per_token None: not
-    known, and asking for KV raises UserError. window_share of the layers see at most
-    window_tokens positions.
+    window_share of the layers see at most window_tokens positions.
     """
 
     total_params: float
     active_params: float
     bytes_per_param: float
-    kv_bytes_per_token: float | None = 0.0
+    kv_bytes_per_token: float = 0.0
     attention_flops_per_position: float = 0.0
-    prefill_attention_flops_per_position: float | None = None
     window_tokens: float = math.inf
     window_share: float = 0.0
 
     @classmethod
     def of(cls, spec: ModelSpec, weight_dtype: str, kv_dtype: str) -> DecodeModel:
-        """The model of a spec with weights and KV cache in these dtypes; parameters as counted."""
-        counted = spec.total_params, spec.active_params
-        return cls.published(*counted, spec, weight_dtype, kv_dtype)
+        """The model of a spec with weights and KV cache in these dtypes.
 
-    @classmethod
-    def published(
-        cls,
-        total_params: float,
-        active_params: float,
-        spec: ModelSpec | None,
-        weight_dtype: str,
-        kv_dtype: str,
-    ) -> DecodeModel:
-        """As `of`, with parameters as published; without a spec attention and KV are unknown."""
-        width, kv_width = dtype_bytes(weight_dtype), dtype_bytes(kv_dtype)
-        if spec is None:
-            return cls(total_params, active_params, width, kv_bytes_per_token=None)
+        All experts are read and the active ones computed with; MLA is in its absorbed form.
+        """
         return cls(
-            total_params=total_params,
-            active_params=active_params,
-            bytes_per_param=width,
-            kv_bytes_per_token=spec.kv_bytes_per_token(kv_width),
+            total_params=spec.total_params,
+            active_params=spec.active_params,
+            bytes_per_param=dtype_bytes(weight_dtype),
+            kv_bytes_per_token=spec.kv_bytes_per_token(dtype_bytes(kv_dtype)),
             attention_flops_per_position=spec.attention_flops_per_position,
-            prefill_attention_flops_per_position=spec.prefill_attention_flops_per_position,
             window_tokens=spec.window.tokens if spec.window else math.inf,
             window_share=spec.window.layers / spec.layers if spec.window else 0.0,
         )
@@ -102,10 +84,8 @@ class DecodeModel:
 
     def seen(self, context: float) -> float:
         """Positions of a context that are attended to, averaged over the layers."""
-        if not self.window_share:
-            return context
-        windowed = min(context, self.window_tokens)
-        return (1 - self.window_share) * context + self.window_share * windowed
+        out_of_sight = max(0.0, context - self.window_tokens)
+        return context - self.window_share * out_of_sight
 
     def sequence_flops(self, context: float) -> float:
         """FLOPs of one token of one sequence that has `context` tokens behind it."""
@@ -113,10 +93,6 @@ class DecodeModel:
 
     def sequence_bytes(self, context: float) -> float:
         """KV that one sequence reads for one token, bytes."""
-        if not context:
-            return 0.0
-        if self.kv_bytes_per_token is None:
-            raise UserError("the KV cache of this model is not known: use context 0 (weights only)")
         return self.kv_bytes_per_token * self.seen(context)
 
 
@@ -173,8 +149,6 @@ def crossover_batch_with_kv(
     model: DecodeModel, context: float, peak_flops: float, bandwidth: float
 ) -> Crossover:
     """Batch where t_compute = t_memory at a context; none where KV grows faster than compute."""
-    if context and model.kv_bytes_per_token is None:
-        return Crossover(None, "the KV cache of this model is not known")
     ridge = ridge_intensity(peak_flops, bandwidth)
     gain = model.sequence_flops(context) - ridge * model.sequence_bytes(context)
     if gain > 0:
