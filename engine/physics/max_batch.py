@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.physics.composition import Terms, compute_s, memory_s
 from engine.physics.memory_budget import budget
 from engine.physics.sizing import MaxBatch
-from engine.physics.whatif_step import Step, field_step
+from engine.physics.whatif_step import field_step
 
 if TYPE_CHECKING:
+    from engine.physics.deployment import Deployment
     from engine.physics.whatif import WhatIf
 
 MOST = 1_000_000
@@ -27,8 +29,8 @@ def largest_batch(w: WhatIf) -> MaxBatch | None:
     limits: dict[str, int | None] = {"capacity": budget(ask).sequences}
     if w.tpot_slo_s is not None:
         limits = {
-            "slo_memory": _largest(_within(ask, _memory_s)),
-            "slo_compute": _largest(_within(ask, _compute_s)),
+            "slo_memory": _largest(_within(ask, memory_s)),
+            "slo_compute": _largest(_within(ask, compute_s)),
             **limits,
         }
     finite = {name: batch for name, batch in limits.items() if batch is not None}
@@ -45,31 +47,18 @@ def decode_after(w: WhatIf) -> WhatIf:
     return replace(w, phase="decode", context=w.context + (w.prompt_tokens or 0))
 
 
-def _within(w: WhatIf, device_s: Callable[[WhatIf, Step], float]) -> Callable[[int], bool]:
+def _within(
+    w: WhatIf, device_s: Callable[[Deployment, Terms, str], float]
+) -> Callable[[int], bool]:
     assert w.tpot_slo_s is not None
     target = w.tpot_slo_s * _ROUNDING
 
     def meets(batch: int) -> bool:
         step = field_step(w, batch)
-        return device_s(w, step) + (step.t_link_s or 0.0) + step.overhead_s <= target
+        roof_s = device_s(w.deployment, step.terms, w.composition)
+        return roof_s + (step.t_link_s or 0.0) + step.overhead_s <= target
 
     return meets
-
-
-def _memory_s(w: WhatIf, step: Step) -> float:
-    """Device time if the linear layers' math were free."""
-    if w.deployment.composition == "overlap":
-        return step.memory_roof_s
-    attention_s = step.attention_flops / w.deployment.peak_flops
-    return w.deployment.compose(attention_s, attention_s, step.t_weights_s, step.t_kv_s or 0.0)
-
-
-def _compute_s(w: WhatIf, step: Step) -> float:
-    """Device time if reading the weights were free; KV that adds to the math stays."""
-    if w.deployment.composition == "overlap":
-        return step.compute_roof_s
-    attention_s = step.attention_flops / w.deployment.peak_flops
-    return w.deployment.compose(step.t_compute_s, attention_s, 0.0, step.t_kv_s or 0.0)
 
 
 def _largest(meets: Callable[[int], bool]) -> int | None:

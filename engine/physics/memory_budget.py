@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import UserError
 from engine.physics.catalogue import devices
 from engine.physics.model_spec import DTYPE_BYTES, ModelSpec, dtype_bytes
-from engine.physics.whatif_step import decode_model, new_tokens
+from engine.physics.whatif_step import decode_model, kv_token_bytes, new_tokens
 
 if TYPE_CHECKING:
     from engine.physics.whatif import WhatIf
@@ -92,12 +92,13 @@ def resident_bytes(w: WhatIf) -> float:
 
 
 def kv_per_sequence(w: WhatIf) -> float | None:
-    """KV cache that one sequence holds: its context, and a prefill's prompt; None where unknown."""
+    """KV cache that one sequence holds: its context, and a prefill's prompt; None where unknown.
+
+    Layers with a window hold what it shows, in a rolling buffer (Mistral 7B, 2023, section 2).
+    """
     held = w.context + (new_tokens(w) if w.phase == "prefill" else 0)
-    if not held:
-        return 0.0
-    per_token = decode_model(w).kv_bytes_per_token
-    return None if per_token is None else per_token * held
+    known = kv_token_bytes(w) is not None or not held
+    return decode_model(w).sequence_bytes(held) if known else None
 
 
 def activations(w: WhatIf) -> float | None:

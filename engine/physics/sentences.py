@@ -14,12 +14,13 @@ _LIMIT_NAMES = {"capacity": "memory", "slo_memory": "reading", "slo_compute": "c
 
 
 def figures(value: float) -> str:
-    """Three significant figures without an exponent."""
+    """Three significant figures without an exponent or trailing zeros: 0.143, 42.1, 80, 1,870."""
     if not value or not math.isfinite(value):
         return "0" if not value else str(value)
     rounded = float(f"{value:.3g}")
-    digits = 2 - math.floor(math.log10(abs(rounded)))
-    return f"{rounded:,.{max(digits, 0)}f}"
+    digits = max(2 - math.floor(math.log10(abs(rounded))), 0)
+    text = f"{rounded:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if digits else text
 
 
 def ms(seconds: float) -> str:
@@ -64,48 +65,39 @@ def _devices(a: dict[str, Any]) -> str:
 def fit_sentence(a: dict[str, Any]) -> str:
     """Whether weights and KV cache fit; if not, what would."""
     memory = a["memory"]
-    kv = memory["kv_bytes"]
     if a["fits"]:
-        room = memory["usable_bytes"] - memory["weight_bytes"] - (kv or 0)
-        return f"{_needs(a)} fit in the {_memory(a)} of {_devices(a)}; {gb(room)} stay free."
+        free = memory["usable_bytes"] - memory["weight_bytes"] - (memory["kv_bytes"] or 0)
+        return f"{_needs(a)} fit in {_memory(a)}; {gb(free)} stay free."
     ways = would_fit_words(a)
     what = f"What would: {ways}." if ways else "Nothing in the catalogue would hold it."
-    return f"{_needs(a)} do not fit in the {_memory(a)} of {_devices(a)}. {what}"
+    return f"{_needs(a)} do not fit in {_memory(a)}. {what}"
 
 
 def _needs(a: dict[str, Any]) -> str:
     memory = a["memory"]
     weights = f"{gb(memory['weight_bytes'])} of weights"
     if memory["kv_bytes"] is None:
-        return f"{weights}, KV cache unknown,"
+        return f"{weights} (and a KV cache of unknown size)"
     return f"{weights} and {gb(memory['kv_bytes'])} of KV cache" if memory["kv_bytes"] else weights
 
 
 def _memory(a: dict[str, Any]) -> str:
     memory = a["memory"]
-    whole = gb(memory["memory_bytes"])
+    whole = f"{gb(memory['memory_bytes'])} ({_devices(a)})"
     used = memory["usable_bytes"] / memory["memory_bytes"]
     return whole if used == 1 else f"{figures(used * 100)}% of {whole}"
 
 
 def would_fit_words(a: dict[str, Any]) -> str:
-    """The changes of `would_fit` as one list of words."""
+    """The changes of `would_fit` as one list of words; of other devices the three smallest."""
     by: dict[str, list[dict[str, Any]]] = {}
     for fit in a["would_fit"]:
         by.setdefault(fit["change"], []).append(fit)
-    ways = [f"at most {fit['batch']:,} sequences" for fit in by.get("batch", [])]
-    ways += [
-        f"{fit['devices']} x {fit['title']} ({gb(fit['memory_bytes'])})"
-        for fit in by.get("devices", [])
-    ]
+    ways = [f"at most {fit['batch']:,} of the sequences" for fit in by.get("batch", [])]
+    ways += [f"{fit['devices']} x {fit['title']}" for fit in by.get("devices", [])]
     ways += [f"{fit['dtype']} weights ({gb(fit['needed_bytes'])})" for fit in by.get("dtype", [])]
-    others = by.get("device", [])[:3]
-    ways += [f"{_count(fit)}{fit['title']} ({gb(fit['memory_bytes'])})" for fit in others]
+    ways += [f"{fit['devices']} x {fit['title']}" for fit in by.get("device", [])[:3]]
     return ", or ".join(ways)
-
-
-def _count(fit: dict[str, Any]) -> str:
-    return f"{fit['devices']} x " if fit["devices"] > 1 else "one "
 
 
 def slo_sentence(a: dict[str, Any]) -> str:
@@ -114,7 +106,7 @@ def slo_sentence(a: dict[str, Any]) -> str:
     goal = f"within {ms(a['tpot_slo_s'])} a token" if a["tpot_slo_s"] else "in this memory"
     with_context = f"sequences of {context:,} tokens" if context else "sequences without context"
     if most is None:
-        return f"How many {with_context} run {goal}: {a['max_batch_reason']}."
+        return f"How many {with_context} run {goal} cannot be said: {a['max_batch_reason']}."
     if not most:
         return f"Not even one of the {with_context} runs {goal}: {_why_none(a)}."
     return f"At most {most:,} {with_context} run {goal}: {_binding(a)}."
@@ -145,10 +137,14 @@ def _many(batch: int | None) -> str:
 
 def crossover_sentence(a: dict[str, Any]) -> str:
     """Where computing catches up with reading: B*, alone and with the KV cache."""
-    star, context = a["b_star"], a["decode_context"]
-    alone = f"Counting weights alone, computing catches up at B* = {figures(star)} sequences"
+    context, with_kv = a["decode_context"], a["b_star_with_kv"]
+    alone = f"Counting weights alone, computing catches up at B* = {figures(a['b_star'])} sequences"
+    if a["active_params"] < a["total_params"]:
+        alone += " (of a mixture of experts: a direction, not a size)"
     if not context:
-        return alone + "."
-    if a["b_star_with_kv"] is None:
-        return f"{alone}; with KV never: {a['b_star_with_kv_reason']}."
-    return f"{alone}; with {context:,} tokens of KV each at {figures(a['b_star_with_kv'])}."
+        return f"{alone}."
+    at = f"with {context:,} tokens of KV each"
+    if with_kv is not None:
+        return f"{alone}; {at} at {figures(with_kv)}."
+    never = "never" if a["kv_bytes_per_token"] is not None else "nobody can say"
+    return f"{alone}; {at} {never}: {a['b_star_with_kv_reason']}."

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import UserError, unknown
 from engine.physics import whatif_parts as parts
 from engine.physics import whatif_stated as stated
+from engine.physics.composition import COMPOSITIONS
 from engine.physics.sentences import sentences
 from engine.physics.whatif_step import field_step
 
@@ -31,7 +32,8 @@ class WhatIf:
 
     context: tokens of each sequence in the KV cache before the step. phase 'decode': one new token
     per sequence; 'prefill': prompt_tokens new ones per sequence. price_per_hour: of one device.
-    usable_memory: the share of memory that weights and KV cache may fill.
+    composition: a key of composition.COMPOSITIONS. usable_memory: the share of memory that weights
+    and KV cache may fill.
     kv_bytes_per_token: takes the place of what the model's shape says, or fills in where it is
     unknown. output_tokens: length of an answer, for its end-to-end latency.
     Raises UserError for a number or a name that cannot be.
@@ -45,12 +47,14 @@ class WhatIf:
     prompt_tokens: int | None = None
     tpot_slo_s: float | None = None
     price_per_hour: float | None = None
+    composition: str = "overlap"
     usable_memory: float = 1.0
     kv_bytes_per_token: float | None = None
     output_tokens: int | None = None
 
     def __post_init__(self) -> None:
         _check_name("phase", self.phase, PHASES)
+        _check_name("composition", self.composition, tuple(COMPOSITIONS))
         _check_count("batch", self.batch, 1, MAX_BATCH, "sequences")
         _check_count("context", self.context, 0, MAX_TOKENS, "tokens")
         if self.phase == "prefill" and self.prompt_tokens is None:
@@ -102,7 +106,7 @@ def answer(w: WhatIf) -> dict[str, Any]:
         "prefill": parts.prefill(w),
         "speed_ups": parts.speed_ups(w, step),
         "prices": parts.prices(w),
-        "composition": w.deployment.composition,
+        "composition": w.composition,
         "formulas": stated.formulas(w),
         "assumptions": stated.assumptions(w),
         "unknown": stated.unknown(w),

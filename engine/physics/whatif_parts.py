@@ -62,7 +62,7 @@ def counts_and_times(w: WhatIf, step: Step) -> dict[str, Any]:
         "kv_moved_bytes": step.kv_bytes,
         "intensity": step.intensity,
         "tokens_per_s": step.tokens_per_s,
-        "bound": "compute" if step.compute_roof_s > step.memory_roof_s else "memory",
+        "bound": step.bound,
     }
 
 

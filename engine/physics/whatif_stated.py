@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.physics.deployment import COMPOSITIONS
+from engine.physics.composition import COMPOSITIONS
 from engine.physics.model_spec import dtype_bytes
 from engine.physics.whatif_step import kv_token_bytes
 
@@ -28,7 +28,7 @@ def formulas(w: WhatIf) -> dict[str, str]:
     """How each number is made; names are keys of the answer."""
     return {
         **FORMULAS,
-        "t_step_s": COMPOSITIONS[w.deployment.composition],
+        "t_step_s": f"{COMPOSITIONS[w.composition]} + t_link_s + overhead_s",
         "weights_read_bytes": _weights_words(w),
         "kv_bytes_per_token": _kv_words(w),
     }

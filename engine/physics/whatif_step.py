@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING
 
+from engine.physics.composition import Terms, composed_s, compute_s, memory_s
 from engine.physics.cost import ChunkWork, StepCost, count_step
 from engine.physics.model_spec import ModelSpec, dtype_bytes
 from engine.physics.roofline import DecodeModel
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 class Step:
     """Counts of a step over all devices, and its times in seconds.
 
-    Times of parts are at the datasheet's peaks; the roofs and t_step_s are at the stated fractions
-    of them, and t_step_s has link and overhead too. kv_bytes, t_kv_s, t_link_s are None where
-    unknown: then t_memory_s and t_step_s are floors without them.
+    Times of parts are at the datasheet's peaks; t_step_s is at the stated fractions of them, with
+    link and overhead, and bound names the larger of computing and reading there. kv_bytes, t_kv_s,
+    t_link_s are None where unknown: then t_memory_s and t_step_s are floors without them.
     """
 
     tokens: int
@@ -39,8 +40,8 @@ class Step:
     t_link_s: float | None
     overhead_s: float
     t_step_s: float
-    compute_roof_s: float
-    memory_roof_s: float
+    terms: Terms
+    bound: str
 
     @property
     def intensity(self) -> float:
@@ -64,26 +65,34 @@ def new_tokens(w: WhatIf) -> int:
 
 def kv_token_bytes(w: WhatIf) -> float | None:
     """KV cache of one token over all layers, bytes; None where nobody says what a token takes."""
-    return _one_copy(w).kv_bytes_per_token
+    if w.kv_bytes_per_token is not None or w.model.spec is None:
+        return w.kv_bytes_per_token
+    return w.model.spec.kv_bytes_per_token(dtype_bytes(w.deployment.kv_dtype))
 
 
 def decode_model(w: WhatIf) -> DecodeModel:
     """The closed formulas' model of the whole deployment: for intensity, B* and curves over batch.
 
-    KV counts as often as the devices hold it.
+    KV counts as often as the devices hold it, and as nothing where it is unknown.
     """
     model, spec = _one_copy(w), w.model.spec
-    if spec is None or model.kv_bytes_per_token is None:
+    if spec is None:
         return model
     copies = w.deployment.kv_copies(spec)
     return replace(model, kv_bytes_per_token=model.kv_bytes_per_token * copies)
 
 
 def _one_copy(w: WhatIf) -> DecodeModel:
-    model = w.model.decode_model(w.deployment.weight_dtype, w.deployment.kv_dtype)
-    if w.kv_bytes_per_token is None:
-        return model
-    return replace(model, kv_bytes_per_token=w.kv_bytes_per_token)
+    """Parameters as published; KV and attention of the shape, or KV as given."""
+    d, model, spec = w.deployment, w.model, w.model.spec
+    kv = kv_token_bytes(w) or 0.0
+    counts = {"total_params": model.total_params, "active_params": model.active_params}
+    if spec is None:
+        return DecodeModel(
+            **counts, bytes_per_param=dtype_bytes(d.weight_dtype), kv_bytes_per_token=kv
+        )
+    shaped = DecodeModel.of(spec, d.weight_dtype, d.kv_dtype)
+    return replace(shaped, **counts, kv_bytes_per_token=kv)
 
 
 def field_step(w: WhatIf, batch: int | None = None) -> Step:
@@ -117,7 +126,7 @@ def _attention(w: WhatIf) -> tuple[float, float | None]:
     model = _one_copy(w)
     if w.phase == "decode":
         flops = model.sequence_flops(w.context) - 2 * model.active_params
-        known = model.kv_bytes_per_token is not None or not w.context
+        known = kv_token_bytes(w) is not None or not w.context
         return flops, model.sequence_bytes(w.context) if known else None
     n = new_tokens(w)
     given = w.kv_bytes_per_token
@@ -163,23 +172,25 @@ def _cost(linear: float, attention: float, weights: float, kv: float) -> StepCos
 def _timed(w: WhatIf, rows: int, cost: StepCost, kv_known: bool) -> Step:
     d = w.deployment
     weights_s, kv_s, link_s = _memory_times(w, rows, cost)
-    compute_s, attention_s = cost.flops / d.peak_flops, cost.attention_flops / d.peak_flops
-    device_s = d.compose(compute_s, attention_s, weights_s, kv_s)
+    attention_s = cost.attention_flops / d.peak_flops
+    terms = Terms(cost.flops / d.peak_flops - attention_s, attention_s, weights_s, kv_s)
+    compute_roof_s, memory_roof_s = compute_s(d, terms, "overlap"), memory_s(d, terms, "overlap")
+    device_s = composed_s(d, terms, w.composition)
     return Step(
         tokens=rows,
         flops=cost.flops,
         attention_flops=cost.attention_flops,
         weight_bytes=round(weights_s * d.bandwidth),
         kv_bytes=round(kv_s * d.bandwidth) if kv_known else None,
-        t_compute_s=compute_s,
+        t_compute_s=cost.flops / d.peak_flops,
         t_memory_s=weights_s + kv_s,
         t_weights_s=weights_s,
         t_kv_s=kv_s if kv_known else None,
         t_link_s=link_s,
         overhead_s=d.overhead_s,
         t_step_s=device_s + (link_s or 0.0) + d.overhead_s,
-        compute_roof_s=compute_s / d.matmul_fraction,
-        memory_roof_s=(weights_s + kv_s) / d.bandwidth_fraction,
+        terms=terms,
+        bound="compute" if compute_roof_s > memory_roof_s else "memory",
     )
 
 
