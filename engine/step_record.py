@@ -26,12 +26,24 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """What the counts of every step depend on."""
+    """What the counts of every step depend on.
+
+    one_copy: every step reads the weights in `dtype`, however many rows it has; the CPU's kernels
+    read others where quantised ones do not pay (see `engine.quantisation`).
+    """
 
     spec: ModelSpec
     dtype: str
     kv_dtype: str
     peaks: Peaks
+    one_copy: bool = False
+
+    def step_dtypes(self, rows: int) -> tuple[str, str]:
+        """As physics counts them: dtypes of the linear layers and of the LM head in such a step."""
+        if self.one_copy:
+            return self.dtype, self.dtype
+        dtype = step_dtype(self.dtype, rows)
+        return counted_as(dtype), counted_as(head_dtype(dtype))
 
 
 @dataclass(slots=True)
@@ -78,6 +90,13 @@ class _Mix:
         return "mixed" if self.decode_seqs or self.padded_slots else "prefill"
 
 
+def step_cost(plan: ScheduledBatch, accounting: Accounting) -> physics.StepCost:
+    """What a batch runs and moves, counted exactly; the same before and after it has run."""
+    dtype, head = accounting.step_dtypes(sum(c.rows for c in plan.chunks))
+    works = [_work(c) for c in plan.chunks]
+    return physics.count_step(accounting.spec, works, dtype, accounting.kv_dtype, head)
+
+
 def step_record(
     number: int,
     scheduler: str,
@@ -89,14 +108,7 @@ def step_record(
 ) -> StepRecord:
     """Called after the step and before finished sequences give back their slots."""
     mix = _Mix(plan.chunks)
-    dtype = step_dtype(accounting.dtype, sum(c.rows for c in plan.chunks))
-    cost = physics.count_step(
-        accounting.spec,
-        [_work(c) for c in plan.chunks],
-        counted_as(dtype),
-        accounting.kv_dtype,
-        counted_as(head_dtype(dtype)),
-    )
+    cost = step_cost(plan, accounting)
     peaks = accounting.peaks
     modelled = physics.times(cost, peaks.flops, peaks.bandwidth)
     floor_s = modelled.floor_s
