@@ -13,6 +13,7 @@ import typer
 
 from app.errors import EngineFailedError
 from app.options import Concurrency, Json, Rate, Threads, Workload, with_engine
+from app.whatif import EXAMPLE, whatif_command
 from engine.config import EngineConfig
 from engine.errors import UserError
 from engine.messages import Load
@@ -140,6 +141,9 @@ def bench(
         print(json.dumps(result))
     else:
         print_report(result)
+
+
+app.command(epilog=EXAMPLE)(whatif_command())
 
 
 def main() -> None:

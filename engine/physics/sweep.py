@@ -70,9 +70,9 @@ def _deployments(w: WhatIf, grid: Grid, skipped: list[str]) -> Iterator[WhatIf]:
         grid.tensor_parallels or (d.tensor_parallel,),
     )
     for device, dtype, parallel in product(*axes):
-        changes = {"device": device, "weight_dtype": dtype, "tensor_parallel": parallel}
         try:
-            other = replace(w, deployment=replace(d, **changes))
+            changed = replace(d, device=device, weight_dtype=dtype, tensor_parallel=parallel)
+            other = replace(w, deployment=changed)
             field_step(other)
         except UserError as error:
             skipped.append(f"{parallel} x {device.name} in {dtype}: {error}")

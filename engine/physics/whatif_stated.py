@@ -66,6 +66,7 @@ def assumptions(w: WhatIf) -> dict[str, Any]:
         "total_params": w.model.total_params,
         "active_params": w.model.active_params,
         "model_sources": w.model.sources,
+        "matmul_fraction_seen": w.deployment.device.matmul_fraction,
         "usable_memory": w.usable_memory,
         "peaks": "datasheet, dense",
         "floors": "t_compute_s, t_memory_s, ridge, B* and ceilings are at the datasheet's peaks",

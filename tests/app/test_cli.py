@@ -20,8 +20,8 @@ from engine.threads import available_cores
 from tests.commands import Command, free_port
 
 pytestmark = pytest.mark.process
-COMMANDS = ("demo", "run", "calibrate", "bench")
-LATER = ("whatif", "replay", "diagnose", "compare", "export", "attach", "serve", "kernels")
+COMMANDS = ("demo", "run", "calibrate", "bench", "whatif")
+LATER = ("replay", "diagnose", "compare", "export", "attach", "serve", "kernels")
 CSV = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n"
 
 
