@@ -16,5 +16,6 @@ entries = [
     st.Page(PAGES / "live.py", title="Live", url_path="live", default=True),
     st.Page(PAGES / "roofline.py", title="Roofline", url_path="roofline"),
     st.Page(PAGES / "scheduling.py", title="Scheduling", url_path="scheduling"),
+    st.Page(PAGES / "what_if.py", title="What-if", url_path="what-if"),
 ]
 st.navigation(entries, position="top").run()

@@ -21,6 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from app import state
+from app.live.still import still_route
 from app.live.stream import view_route
 
 _HERE = Path(__file__).resolve().parent
@@ -99,6 +100,7 @@ app = st.App(
     routes=[
         Route("/stepscope/health", health),
         Route("/stepscope/view/{view}", view_route),
+        Route("/stepscope/still/{view}", still_route),
         Mount("/stepscope/plotly", StaticFiles(directory=_PLOTLY)),
         Mount("/stepscope/static", StaticFiles(directory=_HERE / "static")),
     ],

@@ -46,6 +46,11 @@ def duration(value_s: float | None) -> str:
     return f"{three(value_s * 1e9)} ns"
 
 
+def milliseconds(value_s: float | None) -> str:
+    """`milliseconds(143e-6)` is "0.143 ms": for times that are compared with each other."""
+    return UNKNOWN if value_s is None else f"{three(value_s * 1e3)} ms"
+
+
 def percent(fraction: float | None) -> str:
     """`percent(0.823)` is "82.3%"."""
     if fraction is None or not _known(fraction):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
 
 from app.figures.crossover import batch_axis, dot, heading, line, ms_axis, regions
 from app.figures.data import Figure
-from app.theme import Theme, layout
+from app.theme import Theme, layout, note, rgba
 from engine.physics.roofline import Crossover
 
 HEIGHT_PX = 242
@@ -31,7 +32,10 @@ def batch_cost(
     shape["annotations"] = [
         heading(look, "What one more sequence costs: step time over batch"),
         *regions(cross, look, last, name),
+        *_names(data, look),
     ]
+    if cross.batch is not None and cross.batch <= last:
+        shape["shapes"] = [_upright(cross.batch, look)]
     return {"data": [*data, dot(look, now[0], now[1] * 1e3)], "layout": shape}
 
 
@@ -48,3 +52,33 @@ def _lines(curves: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
     if (curves["step_s"] > floor * 1.001).any():
         out.append(line("step", xs, columns["step_s"], color=look.text, width=2, dash="dash"))
     return out
+
+
+def _upright(batch: float, look: Theme) -> dict[str, Any]:
+    """Where computing overtakes."""
+    line = {"color": look.muted, "width": 1.5, "dash": "dot"}
+    ends = {"x0": batch, "x1": batch, "y0": 0, "y1": 1}
+    return {"type": "line", "xref": "x", "yref": "paper", **ends, "line": line}
+
+
+_NAMES = {"weights": "weights alone", "read": "reading", "math": "math"}
+
+
+def _names(data: list[dict[str, Any]], look: Theme) -> list[dict[str, Any]]:
+    """Each line's name near its end; weights only where KV parts them from all reading."""
+    ends = {t["name"]: (t["x"][-3], t["y"][-3]) for t in data if t["y"][-3]}
+    if "read" in ends and ends["read"][1] < 1.3 * ends["weights"][1]:
+        ends.pop("weights")
+    return [
+        note(
+            look,
+            _NAMES[name],
+            x=math.log10(x),
+            y=math.log10(y),
+            yanchor="bottom",
+            yshift=3,
+            bgcolor=rgba(look.background, 0.6),
+        )
+        for name, (x, y) in ends.items()
+        if name in _NAMES
+    ]

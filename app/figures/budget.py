@@ -9,7 +9,7 @@ from app.figures.data import Figure, nice_ceiling, significant
 from app.theme import TEXT_PX, Theme, axis, hatched, layout, note
 from app.units import si
 
-HEIGHT_PX = 112
+HEIGHT_PX = 98
 _WIDTH_PX = 480
 _CHAR_PX = 7.2
 ROLES = {"weights": "memory", "KV": "cached", "activations": "overhead"}
@@ -41,7 +41,7 @@ def budget(memory: Budget, look: Theme) -> Figure:
     end = max(memory.needed, memory.capacity)
     top = nice_ceiling(end * 1.02)
     shape = layout(
-        look, HEIGHT_PX, barmode="overlay", margin={"l": 8, "r": 14, "t": 26, "b": 40}, bargap=0
+        look, HEIGHT_PX, barmode="overlay", margin={"l": 8, "r": 14, "t": 26, "b": 26}, bargap=0
     )
     shape["xaxis"] = axis(look, **_ticks(top), range=[0, top])
     shape["yaxis"] = axis(look, visible=False, range=[-0.5, 0.5], fixedrange=True)

@@ -12,7 +12,7 @@ from typing import Any
 from app.figures.anatomy import Segment, bar, ms_ticks
 from app.figures.data import Figure, nice_ceiling, significant
 from app.theme import CALLOUT_PX, Theme, axis, layout, note
-from app.units import duration
+from app.units import milliseconds
 
 HEIGHT_PX = 142
 _LEFT_PX, _RIGHT_PX = 158, 8
@@ -70,6 +70,6 @@ def _end(pieces: Sequence[Segment], row: str, more: str, look: Theme) -> dict[st
     """The length of a row behind its end."""
     ends = [p.start_ms + p.length_ms for p in pieces if p.row == row]
     rows = [r for r in ("step", "math", "read") if any(p.row == r for p in pieces)]
-    text = f"<b>{duration(max(ends) / 1e3)}</b>" + (f" {more}" if more else "")
+    text = f"<b>{milliseconds(max(ends) / 1e3)}</b>" + (f" {more}" if more else "")
     place = {"x": significant(max(ends), 5), "y": rows.index(row)}
     return note(look, text, CALLOUT_PX, **place, xanchor="left", xshift=5)

@@ -11,13 +11,14 @@ import pandas as pd
 
 from app.figures.crossover import heading
 from app.figures.data import Figure, numbers, significant
-from app.figures.plane import Decode, Ends, Peaks, Scale, at, axes
-from app.figures.roofline import kv_cap, roof_notes, roofs
+from app.figures.plane import Decode, Ends, Peaks, Scale, at, axes, slope_degrees
+from app.figures.roofline import kv_cap, roofs
 from app.theme import CALLOUT_PX, Theme, layout, note, rgba
-from app.units import percent
+from app.units import percent, si, three
 
 HEIGHT_PX = 242
 _LEFT = 0.5
+_PLOT_PX = (416, 178)  # inside of the figure at 1280 px
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def phases(
     """curve: batch, intensity and achieved_flops of decode steps over batch."""
     ends, scale = _ends(points, curve, peaks), Scale()
     data = [*roofs(peaks, ends, look, scale), _climb(curve, look)]
-    notes = [heading(look, "Both phases under the roofs"), *roof_notes(peaks, ends, look, scale)]
+    notes = [heading(look, "Both phases under the roofs"), *_roof_notes(peaks, ends, look)]
     if decode:
         data += kv_cap(decode, ends, look, scale, notes)
     for point in sorted(points, key=lambda p: p.chosen):
@@ -45,9 +46,39 @@ def phases(
         notes.append(_label(point, peaks, ends, look))
     shape = layout(look, HEIGHT_PX, margin={"l": 66, "r": 10, "t": 24, "b": 40})
     shape |= axes(ends, peaks, None, look, scale, False)
+    shape["yaxis"] |= _decades(ends)
     shape["yaxis"]["title"]["text"] = "FLOP/s of the step"
     shape["annotations"] = notes
     return {"data": data, "layout": shape}
+
+
+def _decades(ends: Ends) -> dict[str, Any]:
+    powers = range(math.ceil(math.log10(ends.bottom)), math.floor(math.log10(ends.top)) + 1)
+    values = [10.0**p for p in powers]
+    return {"tickvals": values, "ticktext": [si(v, "") for v in values]}
+
+
+def _roof_notes(peaks: Peaks, ends: Ends, look: Theme) -> list[dict[str, Any]]:
+    """Over the flat roof at its right end, and along the slope."""
+    flat = note(
+        look,
+        f"{si(peaks.flops, 'FLOP/s')} · ridge {three(peaks.ridge)}",
+        **at(ends.right, peaks.flops, Scale()),
+        xanchor="right",
+        yanchor="bottom",
+        yshift=2,
+    )
+    x = math.sqrt(ends.left * peaks.ridge)
+    slope = note(
+        look,
+        si(peaks.bandwidth, "B/s"),
+        **at(x, peaks.roof(x), Scale()),
+        textangle=-slope_degrees(ends, _PLOT_PX),
+        xanchor="center",
+        yanchor="bottom",
+        yshift=5,
+    )
+    return [flat, slope]
 
 
 def _ends(points: Sequence[Point], curve: pd.DataFrame, peaks: Peaks) -> Ends:
@@ -56,7 +87,7 @@ def _ends(points: Sequence[Point], curve: pd.DataFrame, peaks: Peaks) -> Ends:
     ys = [p.achieved_flops for p in points] + curve["achieved_flops"].tolist()
     left = min(_LEFT, min(xs) * 0.7)
     right = max(4 * peaks.ridge, max(xs) * 1.6)
-    return Ends(left, right, min(peaks.roof(left), min(ys)) * 0.5, peaks.flops * 3)
+    return Ends(left, right, min(peaks.roof(left), min(ys)) * 0.5, peaks.flops * 5)
 
 
 def _climb(curve: pd.DataFrame, look: Theme) -> dict[str, Any]:

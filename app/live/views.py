@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 
 from app import state
-from app.panels import live, roofline, scheduling, session
-from app.panels.view import RECORDED, Moment, Panels, Params, View
+from app.panels import live, roofline, scheduling, session, what_if
+from app.panels.view import RECORDED, Moment, Panels, Params, Still, View
 from app.theme import theme
 from telemetry.clock import NS_PER_S, now_ns
 from telemetry.reader import Reader
@@ -17,6 +17,8 @@ VIEWS: dict[str, Panels] = {
     "roofline": roofline.panels,
     "scheduling": scheduling.panels,
 }
+STILL: dict[str, Still] = {"what-if": what_if.panels}
+"""Views that no run and no engine stands behind: the address alone says what they show."""
 LIVE = "live"
 
 
@@ -61,6 +63,15 @@ def render(request: Request, reader: Reader | None) -> Rendered:
     """Make the view now; reader None while there is no store yet."""
     view = _view(request, reader)
     view.html.setdefault("answer", _answer())
+    return _rendered(view)
+
+
+def render_still(request: Request) -> Rendered:
+    """Make a view that needs no run; KeyError for one that does."""
+    return _rendered(STILL[request.view](_params(request), theme(request.look)))
+
+
+def _rendered(view: View) -> Rendered:
     dump = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
     return Rendered(
         {name: dump(figure) for name, figure in view.figures.items()},

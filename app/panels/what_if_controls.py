@@ -6,10 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.figures import batch_cost, budget, overlap, phases
+from app.panels import markup
 from app.panels.what_if_state import ALWAYS, DEFAULTS, State, option, text_of
 from engine.physics.catalogue import devices, models
+from engine.physics.composition import COMPOSITIONS
 from engine.physics.model_spec import DTYPE_BYTES
-from engine.physics.whatif import COMPOSITIONS, PHASES
+from engine.physics.whatif import PHASES
 
 MOST_BATCH = 1024
 _WEIGHTS = ("fp32", "bf16", "fp16", "fp8", "int8", "int4")
@@ -98,7 +100,9 @@ def _more() -> list[Control]:
         number("link_bandwidth_gb", "link", "GB/s", "One way, per device", "datasheet"),
         number("usable_memory", "usable memory", "of all"),
         Control("expert_parallel", "select", "more", "experts over", "Expert parallel", _PARALLELS),
-        Control("composition", "select", "more", "step is", "Composition", _same(COMPOSITIONS)),
+        Control(
+            "composition", "select", "more", "step is", "Composition", _same(tuple(COMPOSITIONS))
+        ),
         number("kv_bytes_per_token", "KV a token", "bytes", "In place of the model's", "model's"),
         number("output_tokens", "answer", "tokens", "For the whole answer's latency", "none"),
         number("price_per_hour", "price", "per device-hour", "Of one device", "none"),
@@ -169,6 +173,15 @@ _PLACES = (
 )
 
 
+_LEGEND = (
+    ("memory", "weights", ""),
+    ("cached", "KV", ""),
+    ("compute", "math", ""),
+    ("decode", "decode", "dot"),
+    ("prefill", "prefill", "dot"),
+)
+
+
 def page() -> dict[str, Any]:
     """Everything that `app/static/what_if.js` draws the page from."""
     start = State()
@@ -181,5 +194,6 @@ def page() -> dict[str, Any]:
         ],
         "defaults": {option(name): text_of(getattr(start, name)) for name in DEFAULTS},
         "always": [option(name) for name in ALWAYS],
+        "legend": markup.legend(_LEGEND),
         "keep": [option(name) for name in ("devices", "dtypes", "price_per_hour")],
     }

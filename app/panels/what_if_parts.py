@@ -15,7 +15,7 @@ from app.units import percent, si
 from engine.physics.max_batch import decode_after
 from engine.physics.roofline import Crossover
 from engine.physics.whatif import WhatIf
-from engine.physics.whatif_step import Step, decode_model, field_step
+from engine.physics.whatif_step import Step, decode_model, field_step, kv_token_bytes
 
 LAST_BATCH = 1024
 _LENGTHS = [2 ** (i / 2) for i in range(12, 41)]  # 64 to 1M tokens
@@ -116,9 +116,12 @@ def peaks(w: WhatIf) -> Peaks:
     return Peaks(w.deployment.peak_flops, w.deployment.bandwidth, "datasheet")
 
 
-def decode(w: WhatIf) -> Decode:
-    """The decode of the roofline's KV cap; after a prefill, at context and prompt."""
+def decode(w: WhatIf) -> Decode | None:
+    """The decode of the roofline's KV cap; after a prefill, at context and prompt. None where the
+    KV cache is unknown."""
     ask = decode_after(w)
+    if kv_token_bytes(ask) is None:
+        return None
     return Decode(decode_model(ask), ask.context)
 
 

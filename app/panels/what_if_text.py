@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app.panels import markup
-from app.units import count, duration, si, three
+from app.units import count, duration, milliseconds, si, three
 from engine.physics.model_spec import dtype_bytes
 
 Answer = dict[str, Any]
@@ -17,8 +17,8 @@ def headline(a: Answer) -> str:
     """The two times and who wins, then what comes out of it."""
     read, math = a["t_memory_s"], a["t_compute_s"]
     times = three(max(read, math) / min(read, math))
-    strong = f"Reading takes {duration(read)}, the math {duration(math)}: {a['bound']}-bound, "
-    return markup.headline(f"{strong}×{times}.", _outcome(a))
+    both = f"Reading takes {milliseconds(read)}, the math {milliseconds(math)}"
+    return markup.headline(f"{both}: {a['bound']}-bound, ×{times}.", _outcome(a))
 
 
 def _outcome(a: Answer) -> str:
@@ -36,7 +36,8 @@ def _outcome(a: Answer) -> str:
 def badge(a: Answer) -> str:
     """What stands behind every number of the page."""
     several = f"{a['devices']} × " if a["devices"] > 1 else ""
-    return f"MODELLED · {escape(several + a['device_title'])} · datasheet <u>assumptions</u>"
+    says = f"MODELLED · {several}{a['device_title']}, peaks of the datasheet"
+    return f'<span title="{escape(says)}">MODELLED</span> <u>assumptions</u>'
 
 
 def slo(a: Answer) -> str:
@@ -46,12 +47,11 @@ def slo(a: Answer) -> str:
 
 def fit(a: Answer) -> str:
     """Whether it fits; if not, the ways that would make it fit, to click."""
-    says = escape(a["sentences"]["fit"])
     if a["fits"]:
-        return f'<p class="wi-answer">{says}</p>'
-    first = escape(a["sentences"]["fit"].split(" What would:")[0])
+        return f'<p class="wi-answer">{escape(a["sentences"]["fit"])}</p>'
     ways = "".join(_way(way, a["expert_parallel"]) for way in _shortest(a["would_fit"]))
-    return f'<p class="wi-answer wi-bad">{first} {"What would: " if ways else ""}{ways}</p>'
+    what = f"What would fit: {ways}" if ways else escape(a["sentences"]["fit"])
+    return f'<p class="wi-answer wi-bad" title="{escape(a["sentences"]["fit"])}">{what}</p>'
 
 
 _MOST_WAYS = 5

@@ -162,8 +162,10 @@ class WhatIf {
       chip.addEventListener("click", () => this.change({ ...this.fresh(), ...preset.set }));
       return [preset, chip];
     });
+    const legend = element("div", { class: "wi-legend" });
+    legend.innerHTML = this.data.legend;
     return element("div", { class: "wi-chips", role: "group", "aria-label": "Presets" },
-      ...this.presets.map(([, chip]) => chip));
+      ...this.presets.map(([, chip]) => chip), legend);
   }
 
   // What a preset does not name returns to its default; the comparison stays as it was chosen.
