@@ -9,12 +9,14 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from engine.errors import UserError, unknown
+from engine.physics.hf_config import read_config
 from engine.physics.model_spec import ModelSpec
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -120,7 +122,25 @@ def find_model(name_or_path: str) -> CatalogueModel:
     """
     if name_or_path in models():
         return models()[name_or_path]
+    path = Path(name_or_path)
+    if path.suffix == ".json" or path.exists():
+        return _of_config(path)
     raise unknown("model", name_or_path, models())
+
+
+def _of_config(path: Path) -> CatalogueModel:
+    """Nobody published a count for it, so the parameters are as counted."""
+    spec = read_config(path)
+    source = f"counted from {path}"
+    return CatalogueModel(
+        name=spec.name,
+        title=spec.name,
+        total_params=spec.total_params,
+        active_params=spec.active_params,
+        spec=spec,
+        max_context=spec.max_context,
+        sources=dict.fromkeys(("total_params", "active_params", "spec", "max_context"), source),
+    )
 
 
 def _read(file: str) -> dict[str, dict[str, Any]]:

@@ -88,7 +88,7 @@ def test_the_binding_limit_of_the_50_ms_target_is_named() -> None:
     assert answer.limits == {"slo_memory": 288, "slo_compute": 1250, "capacity": 122}
 
 
-@pytest.mark.parametrize("name", ["physics.json", "models.csv"])
+@pytest.mark.parametrize("name", ["physics.json", "models.csv", "devices.csv"])
 def test_the_copies_are_the_shared_files(name: str) -> None:
     if not SHARED.is_dir():
         pytest.skip("no shared folder beside this checkout")
