@@ -45,12 +45,30 @@ def _step_rows(a: dict[str, Any]) -> list[tuple[str, str, str]]:
             duration(a["t_compute_s"]),
             f"{si(a['flops'], 'FLOP')} / {n}{si(d['peak_flops'], 'FLOP/s')} ({a['math_dtype']})",
         ),
-        ("link", duration(a["t_link_s"]), "" if a["devices"] > 1 else "one device"),
-        ("step", duration(a["t_step_s"]), a["formulas"]["t_step_s"]),
+        *_link_row(a),
+        ("step", duration(a["t_step_s"]), _composed(a)),
         ("bound", a["bound"], f"reading over computing: {three(a['memory_over_compute'])}"),
         ("tokens/s", three(a["tokens_per_s"]), "of the whole batch"),
         ("counted exactly", _exact(a), "embedding rows, norms, head rows, KV written"),
     ]
+
+
+def _link_row(a: dict[str, Any]) -> list[tuple[str, str, str]]:
+    if a["devices"] == 1:
+        return []
+    link = si(a["assumptions"]["link_bandwidth"], "B/s")
+    return [("link", duration(a["t_link_s"]), f"{link} per direction")]
+
+
+def _composed(a: dict[str, Any]) -> str:
+    """How the parts become the step, in words; what is nothing is left out."""
+    d = a["assumptions"]
+    words = "the longer of both" if a["composition"] == "overlap" else "linear layers, then KV"
+    if d["matmul_fraction"] < 1 or d["bandwidth_fraction"] < 1:
+        words += f", at {percent(d['matmul_fraction'])} of FLOP/s"
+        words += f" and {percent(d['bandwidth_fraction'])} of bandwidth"
+    words += ", and link" if a["t_link_s"] else ""
+    return words + (f", and {duration(a['overhead_s'])} overhead" if a["overhead_s"] else "")
 
 
 def _exact(a: dict[str, Any]) -> str:
@@ -106,11 +124,11 @@ def _price_rows(a: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _rests_on(a: dict[str, Any]) -> str:
-    d = a["assumptions"]
-    seen = d["matmul_fraction_seen"]
-    hint = "" if seen is None else f" (large matmuls were seen to reach {percent(seen)})"
+    d, seen = a["assumptions"], a["assumptions"]["matmul_fraction_seen"]
+    hint = "" if seen is None else f" Large matmuls were seen to reach {percent(seen)} of the peak."
     return (
         f"Modelled, not measured: {percent(d['matmul_fraction'])} of the peak FLOP/s "
-        f"({d['sources']['peak_flops']}){hint} and {percent(d['bandwidth_fraction'])} of the bandwidth, "
-        f"{duration(d['overhead_s'])} overhead a step. Every formula and source: --json."
+        f"({d['sources']['peak_flops']}), {percent(d['bandwidth_fraction'])} of the bandwidth "
+        f"({d['sources']['bandwidth']}), {duration(d['overhead_s'])} overhead a step.{hint} "
+        "Every formula and source: --json."
     )

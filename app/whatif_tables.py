@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import groupby
 from typing import Any
 
 from rich.console import Console
@@ -10,7 +11,7 @@ from rich.table import Table
 
 from app.units import UNKNOWN, count, duration, si, three
 
-_BAR = 24
+_BAR = 20
 
 
 def print_side_by_side(answers: list[dict[str, Any]]) -> None:
@@ -37,54 +38,72 @@ def _rows(answers: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
         ("step", [duration(a["t_step_s"]) for a in answers]),
         ("bound", [a["bound"] for a in answers]),
         ("tokens/s", [three(a["tokens_per_s"]) for a in answers]),
-        ("one conversation, tokens/s", [three(a["single_stream_tokens_per_s"]) for a in answers]),
-        ("ridge, FLOP/byte", [three(a["ridge"]) for a in answers]),
+        ("one stream", [three(a["single_stream_tokens_per_s"]) for a in answers]),
+        ("ridge", [three(a["ridge"]) for a in answers]),
         ("B*", [three(a["b_star"]) for a in answers]),
         ("B* with KV", [three(a["b_star_with_kv"]) for a in answers]),
         ("weights", [si(a["weight_bytes"], "B") for a in answers]),
         ("KV cache", [si(a["kv_bytes"], "B") for a in answers]),
         ("memory", [si(a["memory"]["memory_bytes"], "B") for a in answers]),
         ("fits", ["yes" if a["fits"] else "no" for a in answers]),
-        ("largest batch", [count(a["max_batch"]) for a in answers]),
+        ("max batch", [count(a["max_batch"]) for a in answers]),
         ("limited by", [a["max_batch_limit"] or UNKNOWN for a in answers]),
     ]
 
 
 def print_sweep(found: dict[str, Any]) -> None:
-    """One row a point: bars are step times on a log axis, ┃ is the target, ◀ the best point."""
+    """A table a deployment. Bars are step times on one log axis, ┃ is the target."""
     console = Console(soft_wrap=True)
     target = found["tpot_slo_s"]
     goal = f", within {duration(target)} a token" if target else ""
-    table = Table(title=f"{found['model']}, {found['phase']}, context {found['context']:,}{goal}")
-    for name in ("device", "dtype", "devices", "batch", "step", "step, log axis", "tokens/s"):
-        table.add_column(name, justify="left" if name in ("device", "step, log axis") else "right")
-    for name in ("per device", "bound", "memory", "target"):
-        table.add_column(name, justify="right" if name == "per device" else "left")
+    console.print(
+        f"{found['model']}, {found['phase']}, context {found['context']:,}{goal}", highlight=False
+    )
     ends = _ends([row["t_step_s"] for row in found["rows"]] + ([target] if target else []))
-    for row in found["rows"]:
-        best = row == found["best"]
-        table.add_row(*_cells(row, ends, target, best), style="bold" if best else None)
-    console.print(table)
+    for rows in _by_deployment(found["rows"]):
+        console.print(_sweep_table(rows, found, ends))
     _say(console, found)
+
+
+def _by_deployment(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    groups = groupby(rows, lambda row: (row["device"], row["dtype"], row["tensor_parallel"]))
+    return [list(group) for _, group in groups]
+
+
+def _sweep_table(
+    rows: list[dict[str, Any]], found: dict[str, Any], ends: tuple[float, float]
+) -> Table:
+    first = rows[0]
+    name = f"{first['devices']} x {first['device']} in {first['dtype']}"
+    memory = si(first["memory_bytes"], "B")
+    table = Table(title=f"{name}, {memory}", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for column in ("batch", "step", "log axis", "tokens/s", "a device", "needs", ""):
+        side = "left" if column in ("log axis", "") else "right"
+        table.add_column(column, justify=side, no_wrap=True)
+    for row in rows:
+        best = row == found["best"]
+        table.add_row(*_cells(row, ends, found["tpot_slo_s"], best), style="bold" if best else None)
+    return table
 
 
 def _cells(
     row: dict[str, Any], ends: tuple[float, float], target: float | None, best: bool
 ) -> list[str]:
-    needs = f"{si(row['needed_bytes'], 'B')} of {si(row['memory_bytes'], 'B')}"
     return [
-        row["device"],
-        row["dtype"],
-        str(row["devices"]),
         f"{row['batch']:,}",
         duration(row["t_step_s"]),
         _bar(row["t_step_s"], ends, target),
         three(row["tokens_per_s"]),
         three(row["tokens_per_s_per_device"]),
-        row["bound"],
-        needs if row["fits"] else f"{needs}: too much",
-        "◀ best" if best else "meets" if row["meets_target"] else "",
+        si(row["needed_bytes"], "B"),
+        "◀ best" if best else _verdict(row),
     ]
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    if row["meets_target"]:
+        return "meets"
+    return "too slow" if row["fits"] else "too big"
 
 
 def _ends(times_s: list[float]) -> tuple[float, float]:

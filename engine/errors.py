@@ -13,6 +13,12 @@ class UserError(ValueError):
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for an unknown name: it lists the known ones and the nearest."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
+    near = " or ".join(f"'{known}'" for known in _nearest(name.lower(), names))
+    hint = f"; did you mean {near}?" if near else ""
     return UserError(f"unknown {kind} '{name}': use one of {', '.join(names)}{hint}")
+
+
+def _nearest(name: str, names: list[str]) -> list[str]:
+    """Up to three that begin with it (h100: h100-pcie, h100-sxm), else the one most alike."""
+    longer = [known for known in names if name and known.startswith(name)][:3]
+    return longer or difflib.get_close_matches(name, names, n=1)

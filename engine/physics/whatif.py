@@ -58,13 +58,13 @@ class WhatIf:
         _check_count("batch", self.batch, 1, MAX_BATCH, "sequences")
         _check_count("context", self.context, 0, MAX_TOKENS, "tokens")
         if self.phase == "prefill" and self.prompt_tokens is None:
-            raise UserError("a prefill needs a prompt: give its prompt tokens, such as 4096")
+            raise UserError("a prefill needs a prompt: give prompt tokens, such as 4096")
         if self.prompt_tokens is not None:
             _check_count("prompt tokens", self.prompt_tokens, 1, MAX_TOKENS, "tokens")
         if self.output_tokens is not None:
             _check_count("output tokens", self.output_tokens, 1, MAX_TOKENS, "tokens")
         _check_positive("TPOT target", self.tpot_slo_s, "seconds")
-        _check_positive("price per hour", self.price_per_hour, "an hour")
+        _check_positive("price per hour", self.price_per_hour, "in any currency")
         _check_positive("KV bytes per token", self.kv_bytes_per_token, "bytes")
         if not 0 < self.usable_memory <= 1:
             raise UserError(

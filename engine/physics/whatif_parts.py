@@ -101,31 +101,34 @@ def room(w: WhatIf) -> dict[str, Any]:
 
 
 def speeds(w: WhatIf) -> dict[str, Any]:
-    """One conversation's ceiling, floors of TPOT and TTFT, and a whole answer's latency."""
-    alone = field_step(decode_after(w), 1)
-    first = _first_token_s(w)
+    """One conversation's ceiling, floors of TPOT and TTFT, and a whole answer's latency.
+
+    Floors are at the datasheet's peaks. ttft_floor_s: None where no prompt was asked about.
+    """
+    alone, first = field_step(decode_after(w), 1), _prompt_step(w)
     return {
         "single_stream_tokens_per_s": 1 / alone.floor_s,
         "single_step_s": alone.t_step_s,
         "tpot_floor_s": alone.floor_s,
-        "ttft_floor_s": first,
+        "ttft_floor_s": first.floor_s if first else None,
         "output_tokens": w.output_tokens,
         "e2el_s": _whole_s(w, first),
     }
 
 
-def _first_token_s(w: WhatIf) -> float | None:
-    """The prefill of one prompt at the datasheet's peaks; None where no prompt was asked about."""
+def _prompt_step(w: WhatIf) -> Step | None:
+    """The prefill of one prompt by itself."""
     if w.prompt_tokens is None:
         return None
-    return field_step(replace(w, phase="prefill", batch=1)).floor_s
+    return field_step(replace(w, phase="prefill", batch=1))
 
 
-def _whole_s(w: WhatIf, ttft_s: float | None) -> float | None:
-    if ttft_s is None or w.output_tokens is None:
+def _whole_s(w: WhatIf, first: Step | None) -> float | None:
+    """Steps like the question's all along: the context's growth is left out."""
+    if first is None or w.output_tokens is None:
         return None
     tpot_s = field_step(decode_after(w)).t_step_s
-    return end_to_end_latency_s(ttft_s, tpot_s, w.output_tokens)
+    return end_to_end_latency_s(first.t_step_s, tpot_s, w.output_tokens)
 
 
 def sizing(w: WhatIf) -> dict[str, Any]:
@@ -166,9 +169,9 @@ def prefill(w: WhatIf) -> dict[str, Any] | None:
 
     None where no prompt was asked about. Times of parts at the datasheet's peaks.
     """
-    if w.prompt_tokens is None:
+    step = _prompt_step(w)
+    if step is None:
         return None
-    step = field_step(replace(w, phase="prefill", batch=1))
     quadratic_s = step.attention_flops / w.deployment.peak_flops
     return {
         "prompt_tokens": w.prompt_tokens,
