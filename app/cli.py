@@ -47,7 +47,7 @@ def demo(
     """Dashboard, engine and a live workload, in the browser."""
     from app.demo import Demo, run_demo
 
-    engine = replace(engine, recalibrate=recalibrate, live=True)
+    engine = replace(engine, recalibrate=recalibrate, live=True, paced=engine.modelled)
     streams = 4 if concurrency is None and rate is None else concurrency
     run_demo(Demo(engine, Load(workload, streams, rate), db, port))
 

@@ -16,6 +16,7 @@ from engine.config import EngineConfig
 from engine.errors import UserError
 from engine.memory import check_kv_size
 from engine.messages import Load
+from engine.modelled_setup import modelled_setup
 from engine.models.names import DEFAULT_MODEL
 from engine.threads import cores_beside_a_server
 from engine.workloads import check_load
@@ -41,12 +42,18 @@ def run_demo(demo: Demo) -> None:
     _check_model(demo.engine)
     db = _default_db() if demo.db is None else demo.db
     Store(db).close()  # a database that cannot be used is an error here, not in the browser
-    threads = demo.engine.threads or cores_beside_a_server()
-    config = ServeConfig(replace(demo.engine, threads=threads), demo.load, str(db))
+    config = ServeConfig(with_threads(demo.engine), demo.load, str(db))
     os.environ[SERVE_VARIABLE] = config.to_environment()
     print(f"Stepscope: http://{_ADDRESS}:{demo.port}  (recording to {db}; Ctrl-C ends it)")
     sys.stdout.flush()
     os.execv(sys.executable, _server_command(demo.port))
+
+
+def with_threads(engine: EngineConfig) -> EngineConfig:
+    """As many threads as a server leaves free, unless someone says otherwise or none compute."""
+    if engine.modelled or engine.threads is not None:
+        return engine
+    return replace(engine, threads=cores_beside_a_server())
 
 
 def _server_command(port: int) -> list[str]:
@@ -79,6 +86,9 @@ def _check_port(port: int) -> None:
 
 def _check_model(config: EngineConfig) -> None:
     """What cannot be read or cannot fit is an error here, not in the browser."""
+    if config.modelled:
+        modelled_setup(config)
+        return
     # The default model needs no second spent on torch before the page opens.
     if config.model != DEFAULT_MODEL or config.kv_blocks is not None:
         from engine.models.loader import open_model

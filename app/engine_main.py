@@ -6,10 +6,15 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from engine import messages as m
 from engine.channels import Channels, Outbox, exit_at_once, inherited_channels, receive_commands
 from engine.errors import UserError
+
+if TYPE_CHECKING:
+    from engine.built import BuiltEngine
 
 HEADLESS_INTERVAL_S = 0.5
 
@@ -46,9 +51,7 @@ def _serve(
     commands: queue.SimpleQueue[m.Command],
     replies: Outbox,
 ) -> None:
-    # torch takes a second to import: the owner hears of it before anything else.
-    replies.put(m.Progress("starting torch"))
-    from engine.build import build_engine
+    build = _builder(start, replies)
     from engine.server import EngineServer
     from telemetry.recorder import INTERVAL_S, Recorder
 
@@ -73,7 +76,7 @@ def _serve(
         replies.put(m.Progress(stage, fraction))
 
     try:
-        built = build_engine(start.config, recorder, emit, progress)
+        built = build(start.config, recorder, emit, progress)
         servers.append(EngineServer(built, commands, replies.put))
         if start.load is not None:
             servers[0].start_load(start.load)
@@ -81,6 +84,19 @@ def _serve(
     finally:
         tokens.close()
         recorder.close()
+
+
+def _builder(start: m.Start, replies: Outbox) -> Callable[..., BuiltEngine]:
+    """A modelled engine needs neither torch nor numba, and is there in a fraction of a second."""
+    if start.config.modelled:
+        from engine.build_modelled import build_modelled_engine
+
+        return build_modelled_engine
+    # torch takes a second to import: the owner hears of it before anything else.
+    replies.put(m.Progress("starting torch"))
+    from engine.build import build_engine
+
+    return build_engine
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from app.wiring import Session
 from engine.config import EngineConfig
 from engine.errors import UserError
 from engine.messages import Load
+from engine.modelled_setup import modelled_setup
 from engine.workloads import check_load
 from telemetry.queries.summary import run_summary
 
@@ -26,6 +27,8 @@ def run_headless(engine: EngineConfig, load: Load, db: Path) -> dict[str, Any]:
     Raises UserError or StoreError for bad input, before anything is written where it can.
     """
     total = check_load(load.workload, load.concurrency, load.rate, load.requests)
+    if engine.modelled:
+        modelled_setup(engine)  # what cannot be is an error before a file is touched
     fresh = not db.exists()
     session = Session(engine, db, replace(load, requests=total))
     try:
@@ -35,11 +38,18 @@ def run_headless(engine: EngineConfig, load: Load, db: Path) -> dict[str, Any]:
         _tell_left_out(session)
         assert session.run_id is not None
         summary = run_summary(session.store.reader(), session.run_id)
-        return {**summary, "run_id": session.run_id, "db": str(db)}
+        return {**_what_ran(session), **summary, "run_id": session.run_id, "db": str(db)}
     finally:
         session.close()
         if fresh and session.run_id is None:
             db.unlink(missing_ok=True)  # nothing ran: leave nothing behind
+
+
+def _what_ran(session: Session) -> dict[str, Any]:
+    """On what these figures were measured, or by which device's model."""
+    ready = session.ready
+    names = ("clock", "backend", "device", "model", "dtype")
+    return {name: ready.run[name] for name in names} if ready else {}
 
 
 def _follow(session: Session, total: int) -> None:

@@ -9,7 +9,14 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from engine.config import AUTO, DTYPES, KV_DTYPES, EngineConfig
+from engine.config import (
+    AUTO,
+    DTYPES,
+    KV_DTYPES,
+    MODELLED_DTYPES,
+    MODELLED_KV_DTYPES,
+    EngineConfig,
+)
 from engine.models.names import DEFAULT_MODEL
 from engine.schedulers import DEFAULT_CHUNK_TOKENS, SCHEDULERS
 from engine.workloads import WORKLOADS
@@ -23,13 +30,25 @@ Rate = Annotated[float | None, typer.Option(help="Open loop: requests per second
 
 def engine_config(
     model: Annotated[
-        str, typer.Option(help=f"{DEFAULT_MODEL}, a GGUF file, or a Hugging Face folder.")
+        str,
+        typer.Option(
+            help=f"{DEFAULT_MODEL}, a GGUF file, or a Hugging Face folder; modelled: a name of the "
+            "catalogue, or a config.json."
+        ),
     ] = DEFAULT_MODEL,
     dtype: Annotated[
-        str, typer.Option(help=f"{', '.join(DTYPES)}, or auto: the faster one by calibration.")
+        str,
+        typer.Option(
+            help=f"{', '.join(DTYPES)}, or auto: the faster one by calibration; modelled: "
+            f"{', '.join(MODELLED_DTYPES)}."
+        ),
     ] = AUTO,
     kv_dtype: Annotated[
-        str, typer.Option(help=f"{', '.join(KV_DTYPES)}, or auto: what suits --dtype.")
+        str,
+        typer.Option(
+            help=f"{', '.join(KV_DTYPES)}, or auto: what suits --dtype; modelled: "
+            f"{', '.join(MODELLED_KV_DTYPES)}."
+        ),
     ] = AUTO,
     scheduler: Annotated[str, typer.Option(help=f"{', '.join(SCHEDULERS)}.")] = "continuous",
     max_batch: Annotated[int, typer.Option(help="Slots: sequences that run at once.")] = 16,
@@ -40,9 +59,40 @@ def engine_config(
         bool, typer.Option(help="Share the KV blocks of equal beginnings of prompts.")
     ] = False,
     kv_blocks: Annotated[
-        int | None, typer.Option(help="Blocks of the KV cache; default: what 1 GiB holds.")
+        int | None,
+        typer.Option(help="Blocks of the KV cache; default: what 1 GiB holds, or the device."),
     ] = None,
     threads: Threads = None,
+    backend: Annotated[
+        str, typer.Option(help="cpu, or modelled: a device of the catalogue by its cost model.")
+    ] = "cpu",
+    device: Annotated[
+        str | None, typer.Option(help="Modelled: a device of the catalogue, such as h100-sxm.")
+    ] = None,
+    math_dtype: Annotated[
+        str, typer.Option(help="Modelled: of the math, or auto: the weights', at least 16 bits.")
+    ] = AUTO,
+    tensor_parallel: Annotated[
+        int, typer.Option(help="Modelled: devices that share each matrix.")
+    ] = 1,
+    expert_parallel: Annotated[
+        int, typer.Option(help="Modelled: groups that share the experts.")
+    ] = 1,
+    link_bandwidth_gb: Annotated[
+        float | None,
+        typer.Option(help="Modelled: GB/s per direction; default: the device's."),
+    ] = None,
+    matmul_fraction: Annotated[
+        float | None,
+        typer.Option(help="Modelled: part of the peak FLOP/s reached; default: as measured."),
+    ] = None,
+    bandwidth_fraction: Annotated[
+        float | None,
+        typer.Option(help="Modelled: part of the peak bandwidth reached; default 0.85."),
+    ] = None,
+    overhead_ms: Annotated[
+        float | None, typer.Option(help="Modelled: host time a step; default 0.1.")
+    ] = None,
 ) -> EngineConfig:
     """The engine that these options ask for. Raises UserError."""
     return EngineConfig(
@@ -55,6 +105,15 @@ def engine_config(
         prefix_cache=prefix_cache,
         kv_blocks=kv_blocks,
         threads=threads,
+        backend=backend,
+        device=device,
+        math_dtype=math_dtype,
+        tensor_parallel=tensor_parallel,
+        expert_parallel=expert_parallel,
+        link_bandwidth=None if link_bandwidth_gb is None else link_bandwidth_gb * 1e9,
+        matmul_fraction=matmul_fraction,
+        bandwidth_fraction=bandwidth_fraction,
+        overhead_s=None if overhead_ms is None else overhead_ms / 1e3,
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import psutil
 import torch
 
 from engine.backends.cpu import CPUBackend
 from engine.block_manager import BlockManager
+from engine.built import BuiltEngine
 from engine.calibration import Calibration, best_dtype, best_kv_dtype, calibrate
 from engine.config import EngineConfig
 from engine.engine import Engine
@@ -18,7 +19,6 @@ from engine.errors import UserError
 from engine.memory import KVSize, kv_size
 from engine.messages import TokenMessage
 from engine.models.loader import open_model
-from engine.models.weights import ModelSource
 from engine.physics.model_spec import ModelSpec
 from engine.quantisation import math_dtype
 from engine.row_invariance import RowInvariance, probe
@@ -29,16 +29,6 @@ from telemetry.clock import now_ns, wall_now
 from telemetry.schema import RunRecord
 
 Progress = Callable[[str, float | None], None]
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltEngine:
-    """An engine with what its owner must know about it."""
-
-    engine: Engine
-    source: ModelSource
-    spec: ModelSpec
-    run: RunRecord
 
 
 def build_engine(
@@ -82,7 +72,7 @@ def build_engine(
         prefix_cache=config.prefix_cache,
     )
     run = _run_record(config, calibration, spec, size, invariance)
-    return BuiltEngine(engine, source, spec, run)
+    return BuiltEngine(engine, source.tokenizer, spec, run, source.path)
 
 
 def _resolved(config: EngineConfig, calibration: Calibration, threads: int) -> EngineConfig:
@@ -117,6 +107,7 @@ def _run_record(
         "kv_blocks": size.offered,
         "kv_blocks_capacity": size.capacity,
         "total_params": spec.total_params,
+        "spec": asdict(spec),
         **asdict(invariance),
     }
     return RunRecord(

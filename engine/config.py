@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from engine.errors import UserError
+from engine.errors import UserError, unknown
 from engine.models.names import DEFAULT_MODEL
 from engine.schedulers import (
     DEFAULT_CHUNK_TOKENS,
@@ -16,8 +16,17 @@ from engine.schedulers import (
 from engine.threads import check_threads
 
 AUTO = "auto"
+BACKENDS = ("cpu", "modelled")
 DTYPES = ("fp32", "bf16", "int8", "int4")  # int8 and int4: weights only
 KV_DTYPES = ("fp32", "bf16")
+MODELLED_DTYPES = ("bf16", "fp16", "fp8", "int8", "int4", "fp32")
+MODELLED_KV_DTYPES = ("bf16", "fp16", "fp8", "int8", "fp32")
+MAX_OVERHEAD_S = 10.0
+# What only a modelled device has; None or 1 leaves it to the device.
+_MODELLED_ONLY = (
+    *("device", "math_dtype", "tensor_parallel", "expert_parallel", "link_bandwidth"),
+    *("matmul_fraction", "bandwidth_fraction", "overhead_s", "paced"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,11 @@ class EngineConfig:
     """threads None: all cores. dtype 'auto': the faster one by calibration. Sizes in bytes.
 
     chunk_tokens: token budget of a step under `chunked`. kv_blocks None: what kv_memory_bytes
-    hold.
+    hold, or the modelled device.
+
+    backend modelled: a device and a model of the catalogue (see `engine.modelled_setup`); the
+    fields from device to paced are its own. Fractions of peak None: what the device was seen to
+    reach, or a usual value. link_bandwidth in bytes/s per direction. paced: held to real time.
     """
 
     model: str = DEFAULT_MODEL
@@ -43,6 +56,16 @@ class EngineConfig:
     tpot_slo_s: float | None = 0.1
     recalibrate: bool = False
     live: bool = False  # a live engine drops telemetry rather than wait; others wait
+    backend: str = "cpu"
+    device: str | None = None
+    math_dtype: str = AUTO
+    tensor_parallel: int = 1
+    expert_parallel: int = 1
+    link_bandwidth: float | None = None
+    matmul_fraction: float | None = None
+    bandwidth_fraction: float | None = None
+    overhead_s: float | None = None
+    paced: bool = False
 
     def __post_init__(self) -> None:
         check_scheduler(self.scheduler)
@@ -54,8 +77,48 @@ class EngineConfig:
             _at_least_one("KV blocks", self.kv_blocks)
         if self.threads is not None:
             check_threads(self.threads)
+        if self.backend not in BACKENDS:
+            raise unknown("backend", self.backend, BACKENDS)
+        if self.modelled:
+            self._check_modelled()
+        else:
+            self._check_real()
+
+    @property
+    def modelled(self) -> bool:
+        """Whether a cost model moves the clock, rather than work."""
+        return self.backend == "modelled"
+
+    def _check_real(self) -> None:
         _check_name("dtype", self.dtype, DTYPES)
         _check_name("kv-dtype", self.kv_dtype, KV_DTYPES)
+        defaults = {f.name: f.default for f in fields(self)}
+        given = [n for n in _MODELLED_ONLY if getattr(self, n) != defaults[n]]
+        if given:
+            raise UserError(
+                f"{given[0].replace('_', '-')} is of a modelled device: give --backend modelled "
+                "too, or leave it out"
+            )
+
+    def _check_modelled(self) -> None:
+        _check_name("dtype", self.dtype, MODELLED_DTYPES)
+        _check_name("kv-dtype", self.kv_dtype, MODELLED_KV_DTYPES)
+        _check_name("math-dtype", self.math_dtype, MODELLED_DTYPES)
+        if self.threads is not None:
+            raise UserError("threads are of the CPU backend: leave them out of a modelled run")
+        for name in ("tensor_parallel", "expert_parallel"):
+            _at_least_one(name, getattr(self, name))
+        for name in ("matmul_fraction", "bandwidth_fraction"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise UserError(
+                    f"{name.replace('_', ' ')} is {value:g}: use more than 0 and at most 1"
+                )
+        if self.overhead_s is not None and not 0 <= self.overhead_s <= MAX_OVERHEAD_S:
+            raise UserError(
+                f"overhead is {self.overhead_s * 1e3:g} ms a step: use 0 to "
+                f"{MAX_OVERHEAD_S * 1e3:,.0f} ms"
+            )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -14,8 +14,17 @@ from telemetry.clock import NS_PER_S
 class LoadControl:
     """One load at a time. Its clock stands still while the engine is paused."""
 
-    def __init__(self, prompts: PromptSource, max_context: int, clock: Clock = REAL_CLOCK) -> None:
+    def __init__(
+        self,
+        prompts: PromptSource,
+        max_context: int,
+        clock: Clock = REAL_CLOCK,
+        *,
+        as_recorded: bool = False,
+    ) -> None:
+        """as_recorded: built-in traces are not scaled down to fit a small machine."""
         self._prompts, self._max_context, self._clock = prompts, max_context, clock
+        self._as_recorded = as_recorded
         self.load: Load | None = None
         self._generator: LoadGenerator | None = None
         self._start_ns = 0
@@ -26,7 +35,9 @@ class LoadControl:
 
     def start(self, load: Load) -> list[int]:
         """Replace the load; unfinished requests of the last. UserError before anything changes."""
-        workload = load_workload(load.workload, seed=load.seed, requests=load.requests)
+        workload = load_workload(
+            load.workload, seed=load.seed, requests=load.requests, as_recorded=self._as_recorded
+        )
         self._generator = LoadGenerator(
             workload,
             self._prompts,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from engine import messages as m
-from engine.build import BuiltEngine
+from engine.built import BuiltEngine
 from engine.errors import UserError
 from engine.load_control import LoadControl
 from engine.request import Request, SamplingParams
@@ -32,14 +32,17 @@ class EngineServer:
         self._commands, self._reply = commands, reply
         self._clock = built.engine.clock
         self._load = LoadControl(
-            PromptSource(built.source.tokenizer), built.spec.max_context, self._clock
+            PromptSource(built.tokenizer),
+            built.spec.max_context,
+            self._clock,
+            as_recorded=built.as_recorded,
         )
         self._paused = self._stopping = False
         self._single_steps = 0
 
     def ready(self) -> m.Ready:
         """What the owner needs to know before the first step."""
-        queue_, spec, tokenizer = self.engine.queue, self._built.spec, self._built.source.tokenizer
+        queue_, spec, tokenizer = self.engine.queue, self._built.spec, self._built.tokenizer
         sizes = {k: v for k, v in asdict(spec).items() if k != "name"}
         return m.Ready(
             run=asdict(self._built.run),
@@ -184,7 +187,7 @@ class EngineServer:
 
     def _request(self, command: m.SubmitText) -> Request:
         """A person's text through the chat template, as long an answer as the context allows."""
-        ids = self._built.source.tokenizer.encode_chat(command.text)
+        ids = self._built.tokenizer.encode_chat(command.text)
         room = max(1, self._built.spec.max_context - len(ids))
         sampling = SamplingParams(
             max_tokens=min(command.max_tokens, room),

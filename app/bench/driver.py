@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.bench.tap import Tap
-from engine.build import BuiltEngine, build_engine
+from engine.build import build_engine
+from engine.built import BuiltEngine
 from engine.config import EngineConfig
 from engine.messages import TokenMessage
 from engine.request import Request, SamplingParams

@@ -87,7 +87,7 @@ def measure_quality(
     driver: EngineDriver, text: str, length: int, reference: Path, *, write: bool
 ) -> dict[str, Any]:
     """Perplexity, and mean KL to the distributions in `reference`, which `write` makes."""
-    pieces = text_pieces(driver.built.source.tokenizer.encode(text), length)
+    pieces = text_pieces(driver.built.tokenizer.encode(text), length)
     found = forced_log_probs(driver, pieces)
     targets = torch.tensor([token for piece in pieces for token in piece[1:]])
     if write:

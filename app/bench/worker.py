@@ -46,7 +46,7 @@ class Worker:
         blocks = self.driver.engine.queue.blocks
         return {
             "model": spec.name,
-            "source": built.source.path,
+            "source": built.model_path,
             "dtype": run.dtype,
             "kv_dtype": run.kv_dtype,
             "device": device_name(),

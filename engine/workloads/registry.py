@@ -22,13 +22,19 @@ WORKLOADS: dict[str, Callable[[int], Workload]] = {
     "mooncake": mooncake,
 }
 """Name to factory; a factory takes the seed."""
+_TRACES = {"azure-conv": azure_conv, "azure-code": azure_code, "mooncake": mooncake}
 
 
-def load_workload(name_or_path: str, *, seed: int, requests: int | None = None) -> Workload:
+def load_workload(
+    name_or_path: str, *, seed: int, requests: int | None = None, as_recorded: bool = False
+) -> Workload:
     """A built-in workload, or one of a .csv or .jsonl file; requests None: endless.
 
+    as_recorded: a built-in trace is not scaled down to fit a small machine.
     UserError: unknown names list the known ones, bad files name the line.
     """
+    if as_recorded and name_or_path in _TRACES:
+        return _TRACES[name_or_path](seed, None).bounded(requests)
     if name_or_path in WORKLOADS:
         return WORKLOADS[name_or_path](seed).bounded(requests)
     path = Path(name_or_path).expanduser()

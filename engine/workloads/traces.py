@@ -17,28 +17,32 @@ AZURE_SCALE = Scale(prompt=1 / 8, output=1 / 4, time=3.0)
 MOONCAKE_SCALE = Scale(prompt=1 / 16, output=1 / 8, time=0.5)
 
 
-def azure_conv(seed: int) -> Workload:
-    """A slice of an Azure conversation service; recorded, so the seed changes only the text."""
-    return _azure("azure-conv", "azure_llm_2023_conv_1000.csv")
+def azure_conv(seed: int, scale: Scale | None = AZURE_SCALE) -> Workload:
+    """A slice of an Azure conversation service; recorded, so the seed changes only the text.
+
+    Of all traces: scale None leaves lengths and times as they were recorded.
+    """
+    return _azure("azure-conv", "azure_llm_2023_conv_1000.csv", scale)
 
 
-def azure_code(seed: int) -> Workload:
+def azure_code(seed: int, scale: Scale | None = AZURE_SCALE) -> Workload:
     """A slice of an Azure code service: long prompts, short answers."""
-    return _azure("azure-code", "azure_llm_2023_code_1000.csv")
+    return _azure("azure-code", "azure_llm_2023_code_1000.csv", scale)
 
 
-def _azure(name: str, file: str) -> Workload:
+def _azure(name: str, file: str, scale: Scale | None) -> Workload:
     source = "an Azure LLM service, November 2023 (Patel et al., ISCA 2024, CC-BY 4.0)"
-    return _slice(name, file, AZURE_SCALE, source, 200)
+    return _slice(name, file, scale, source, 200)
 
 
-def mooncake(seed: int) -> Workload:
+def mooncake(seed: int, scale: Scale | None = MOONCAKE_SCALE) -> Workload:
     """A tenth of the conversations of Mooncake's trace: prompts share prefixes as recorded."""
     source = "a chat service (Qin et al., Mooncake, FAST 2025, Apache-2.0)"
-    return _slice("mooncake", "mooncake_conversation_1000.jsonl", MOONCAKE_SCALE, source, 100)
+    return _slice("mooncake", "mooncake_conversation_1000.jsonl", scale, source, 100)
 
 
-def _slice(name: str, file: str, scale: Scale, source: str, requests: int) -> Workload:
+def _slice(name: str, file: str, scale: Scale | None, source: str, requests: int) -> Workload:
     workload = file_workload(DATA / file, name, scale)
-    text = f"{workload.default_requests:,} requests of {source}: {scale}"
+    fitted = str(scale) if scale else "as recorded"
+    text = f"{workload.default_requests:,} requests of {source}: {fitted}"
     return replace(workload, description=text, default_requests=requests, file=None)
