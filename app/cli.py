@@ -18,7 +18,7 @@ from engine.config import EngineConfig
 from engine.errors import UserError
 from engine.messages import Load
 from engine.models.names import DEFAULT_MODEL
-from telemetry.database import StoreError
+from telemetry.errors import StoreError
 
 app = typer.Typer(
     name="stepscope",
