@@ -69,7 +69,7 @@ class Deployment:
         dtype_bytes(self.kv_dtype)
         self.device.peak(self.math_dtype)
         for name in ("tensor_parallel", "expert_parallel"):
-            _within(name, getattr(self, name), 1, MAX_PARALLEL)
+            _whole(name, getattr(self, name), MAX_PARALLEL)
         for name in ("matmul_fraction", "bandwidth_fraction"):
             _within(name, getattr(self, name), 0, 1, above=True)
         _within("overhead_s", self.overhead_s, 0, MAX_OVERHEAD_S)
@@ -187,6 +187,12 @@ class Deployment:
             "formula": FORMULA,
             "sources": dict(self.device.sources),
         }
+
+
+def _whole(name: str, value: int, most: int) -> None:
+    """Raise UserError unless value is one of 1 to most."""
+    if not isinstance(value, int) or not 1 <= value <= most:
+        raise UserError(f"{name} is {value}: use a whole number from 1 to {most}")
 
 
 def _within(name: str, value: float, least: float, most: float, above: bool = False) -> None:

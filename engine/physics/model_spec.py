@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from engine.errors import UserError
 from engine.physics.shapes import MLA, MoE, Window
 
 DTYPE_BYTES: dict[str, float] = {
@@ -23,12 +24,12 @@ reads: groups of 32 with a scale and a minimum in half precision."""
 
 
 def dtype_bytes(dtype: str) -> float:
-    """Bytes per element of a dtype; ValueError names the known ones."""
+    """Bytes per element of a dtype; UserError names the known ones."""
     try:
         return DTYPE_BYTES[dtype]
     except KeyError:
         known = ", ".join(DTYPE_BYTES)
-        raise ValueError(f"unknown dtype {dtype!r}: use one of {known}") from None
+        raise UserError(f"unknown dtype {dtype!r}: use one of {known}") from None
 
 
 _SIZES = (

@@ -87,11 +87,10 @@ def sum_windowed(
     chunks: Iterable[ChunkWork], decode_starts: Sequence[int], window: int
 ) -> StepWork:
     """As sum_work where a query sees at most `window` positions, its own among them."""
-    most = window - 1
-    steps = [ChunkWork(1, start, sampled=1) for start in decode_starts]
-    ran = padding = again = NOTHING
-    for chunk in (*chunks, *steps):
-        tokens, start, padded_tokens, samples, padded, recomputed = chunk
+    most, rows = window - 1, len(decode_starts)
+    seen = rows + sum(min(start, most) for start in decode_starts)
+    ran, padding, again = WorkSums(rows, seen, seen, rows), NOTHING, NOTHING
+    for tokens, start, padded_tokens, samples, padded, recomputed in chunks:
         whole = _windowed(start, tokens + padded_tokens, samples, most)
         ran = _plus(ran, whole)
         if padded:

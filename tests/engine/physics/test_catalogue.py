@@ -93,7 +93,7 @@ def test_unknown_names_get_the_nearest_and_the_list() -> None:
 
 
 def test_a_rate_that_is_not_known_is_refused() -> None:
-    with pytest.raises(UserError, match="no fp8 rate is known for NVIDIA A100.*use bf16 or fp16"):
+    with pytest.raises(UserError, match=r"no fp8 rate is known for NVIDIA A100.*use bf16 or fp16"):
         find_device("a100-sxm-80gb").peak("fp8")
     assert find_device("h100-sxm").peak("fp8") == 1979e12
 
@@ -110,8 +110,13 @@ SOURCES = {"peak_flops": "a", "bandwidth": "b", "memory_bytes": "c"}
 
 def device(**changes: object) -> Device:
     raw = {
-        **{"name": "d", "title": "D", "peak_flops": {"bf16": 1e12}, "bandwidth": 1e12},
-        **{"memory_bytes": 1e9, "sources": SOURCES, **changes},
+        "name": "d",
+        "title": "D",
+        "peak_flops": {"bf16": 1e12},
+        "bandwidth": 1e12,
+        "memory_bytes": 1e9,
+        "sources": SOURCES,
+        **changes,
     }
     return Device(**raw)
 

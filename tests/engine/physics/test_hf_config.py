@@ -17,14 +17,27 @@ from engine.physics.model_spec import ModelSpec
 from engine.physics.shapes import MLA, MoE, Window
 
 TINY = {
-    **{"num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 130},
-    **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256},
+    "num_hidden_layers": 3,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "vocab_size": 130,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
 }
 GATED: dict[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 48}
 LATENT = {
-    **{"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4},
-    **{"v_head_dim": 6, "n_routed_experts": 8, "n_shared_experts": 2, "first_k_dense_replace": 1},
-    **{"n_group": 1, "topk_group": 1, **GATED},
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 6,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    **GATED,
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {},
@@ -68,21 +81,43 @@ def test_every_architecture_is_tried() -> None:
 def test_the_catalogue_is_its_configs() -> None:
     """The two models whose shapes are the least plain, as their config.json has them."""
     sizes = {
-        **{"num_hidden_layers": 61, "hidden_size": 7168, "intermediate_size": 18432},
-        **{"num_attention_heads": 128, "num_key_value_heads": 128, "vocab_size": 129280},
-        **{"max_position_embeddings": 163840, "q_lora_rank": 1536, "kv_lora_rank": 512},
-        **{"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
-        **{"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8},
-        **{"moe_intermediate_size": 2048, "first_k_dense_replace": 3, "moe_layer_freq": 1},
+        "num_hidden_layers": 61,
+        "hidden_size": 7168,
+        "intermediate_size": 18432,
+        "num_attention_heads": 128,
+        "num_key_value_heads": 128,
+        "vocab_size": 129280,
+        "max_position_embeddings": 163840,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 2048,
+        "first_k_dense_replace": 3,
+        "moe_layer_freq": 1,
     }
     deepseek = config("DeepseekV3ForCausalLM", **sizes)
     assert spec_of_config("deepseek-v3", deepseek) == find_model("deepseek-v3").spec
     sizes = {
-        **{"num_hidden_layers": 48, "hidden_size": 2048, "intermediate_size": 6144},
-        **{"num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128},
-        **{"vocab_size": 151936, "max_position_embeddings": 40960, "mlp_only_layers": []},
-        **{"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768},
-        **{"decoder_sparse_step": 1, "use_sliding_window": False, "sliding_window": None},
+        "num_hidden_layers": 48,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "vocab_size": 151936,
+        "max_position_embeddings": 40960,
+        "mlp_only_layers": [],
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768,
+        "decoder_sparse_step": 1,
+        "use_sliding_window": False,
+        "sliding_window": None,
     }
     qwen = config("Qwen3MoeForCausalLM", **sizes)
     assert spec_of_config("qwen3-30b-a3b", qwen) == find_model("qwen3-30b-a3b").spec
@@ -111,7 +146,7 @@ def test_latent_attention_never_gets_the_gqa_formula() -> None:
 
 def test_queries_without_a_rank_are_stated_as_null() -> None:
     assert spec_of_config("tiny", config("DeepseekV2ForCausalLM")).mla == MLA(None, 16, 8, 4, 6)
-    with pytest.raises(UserError, match="config.json has no 'q_lora_rank'"):
+    with pytest.raises(UserError, match=r"config.json has no 'q_lora_rank'"):
         spec_of_config("tiny", config("DeepseekV3ForCausalLM", q_lora_rank="left out"))
 
 
@@ -146,7 +181,9 @@ def test_a_missing_key_is_named(architecture: str, key: str) -> None:
 
 @pytest.mark.parametrize("value", [-3, 0, 2.5, "64", True, 10**12, [64]])
 def test_an_absurd_value_is_refused_by_its_key(value: object) -> None:
-    with pytest.raises(UserError, match="'hidden_size' in config.json is .*: use 1 to 100,000,000"):
+    with pytest.raises(
+        UserError, match=r"'hidden_size' in config.json is .*: use 1 to 100,000,000"
+    ):
         spec_of_config("tiny", config("LlamaForCausalLM", hidden_size=value))
 
 
@@ -159,7 +196,7 @@ def test_sizes_that_do_not_fit_together_are_refused() -> None:
 
 @pytest.mark.parametrize("named", [["MambaForCausalLM"], [], None, "Llama"])
 def test_an_unknown_architecture_gets_the_known_ones(named: object) -> None:
-    with pytest.raises(UserError, match="is not known: .*LlamaForCausalLM.*DeepseekV3ForCausalLM"):
+    with pytest.raises(UserError, match=r"is not known: .*LlamaForCausalLM.*DeepseekV3ForCausalLM"):
         spec_of_config("tiny", config("LlamaForCausalLM", architectures=named))
 
 
