@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import groupby
 from typing import Any
 
 from rich.console import Console
@@ -59,24 +58,30 @@ def print_sweep(found: dict[str, Any]) -> None:
     console.print(
         f"{found['model']}, {found['phase']}, context {found['context']:,}{goal}", highlight=False
     )
-    ends = _ends([row["t_step_s"] for row in found["rows"]] + ([target] if target else []))
-    for rows in _by_deployment(found["rows"]):
-        console.print(_sweep_table(rows, found, ends))
+    times_s = [row["t_step_s"] for row in found["rows"]]
+    ends = _ends([*times_s, *([target] if target else [])]) if times_s else (0.0, 1.0)
+    for rows, deployment in zip(_by_deployment(found), found["deployments"], strict=True):
+        console.print(_sweep_table(rows, deployment, found, ends))
     _say(console, found)
 
 
-def _by_deployment(rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    groups = groupby(rows, lambda row: (row["device"], row["dtype"], row["tensor_parallel"]))
-    return [list(group) for _, group in groups]
+def _by_deployment(found: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """The rows of each deployment; every one has as many, in the order of `deployments`."""
+    rows, each = found["rows"], len(found["rows"]) // max(1, len(found["deployments"]))
+    return [rows[i : i + each] for i in range(0, len(rows), each)] if rows else []
 
 
 def _sweep_table(
-    rows: list[dict[str, Any]], found: dict[str, Any], ends: tuple[float, float]
+    rows: list[dict[str, Any]],
+    deployment: dict[str, Any],
+    found: dict[str, Any],
+    ends: tuple[float, float],
 ) -> Table:
-    first = rows[0]
-    name = f"{first['devices']} x {first['device']} in {first['dtype']}"
-    memory = si(first["memory_bytes"], "B")
-    table = Table(title=f"{name}, {memory}", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    name = f"{deployment['devices']} x {deployment['device']} in {deployment['dtype']}"
+    memory = si(rows[0]["memory_bytes"], "B")
+    most = count(deployment["max_batch"]), deployment["max_batch_limit"] or "nothing limits it"
+    title = f"{name}, {memory}; largest batch {most[0]} ({most[1]})"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for column in ("batch", "step", "log axis", "tokens/s", "a device", "needs", ""):
         side = "left" if column in ("log axis", "") else "right"
         table.add_column(column, justify=side, no_wrap=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import UserError
 from engine.physics.catalogue import Device
+from engine.physics.max_batch import largest_batch
 from engine.physics.memory_budget import budget
 from engine.physics.whatif_step import field_step
 
@@ -42,12 +43,15 @@ def sweep(w: WhatIf, grid: Grid) -> dict[str, Any]:
 
     The target is the question's tpot_slo_s (none: whatever fits). The best point has the most
     tokens/s of one device, so that deployments of several sizes compare; with several equal ones
-    the first. best None: no point meets it. skipped: deployments that cannot be, with the reason.
+    the first. best None: no point meets it. deployments: the largest batch of each, also between
+    the grid's batches, and its limit. skipped: deployments that cannot be, with the reason.
     """
     rows: list[dict[str, Any]] = []
     skipped: list[str] = []
+    deployments: list[dict[str, Any]] = []
     for ask in _deployments(w, grid, skipped):
         rows += [_row(replace(ask, batch=batch)) for batch in grid.batches or (w.batch,)]
+        deployments.append(_deployment(ask))
     meeting = [row for row in rows if row["meets_target"]]
     best = max(meeting, key=lambda row: row["tokens_per_s_per_device"], default=None)
     return {
@@ -56,6 +60,7 @@ def sweep(w: WhatIf, grid: Grid) -> dict[str, Any]:
         "context": w.context,
         "tpot_slo_s": w.tpot_slo_s,
         "rows": rows,
+        "deployments": deployments,
         "best": best,
         "best_by": "most tokens/s per device among the points that fit and meet the target",
         "skipped": skipped,
@@ -80,14 +85,30 @@ def _deployments(w: WhatIf, grid: Grid, skipped: list[str]) -> Iterator[WhatIf]:
             yield other
 
 
-def _row(w: WhatIf) -> dict[str, Any]:
-    d, step, memory = w.deployment, field_step(w), budget(w)
-    in_time = w.tpot_slo_s is None or step.t_step_s <= w.tpot_slo_s * (1 + 1e-9)
+def _deployment(w: WhatIf) -> dict[str, Any]:
+    most = largest_batch(w)
+    return {
+        **_names(w),
+        "max_batch": most.batch if most else None,
+        "max_batch_limit": most.limit if most else None,
+    }
+
+
+def _names(w: WhatIf) -> dict[str, Any]:
+    d = w.deployment
     return {
         "device": d.device.name,
         "devices": d.devices,
         "tensor_parallel": d.tensor_parallel,
         "dtype": d.weight_dtype,
+    }
+
+
+def _row(w: WhatIf) -> dict[str, Any]:
+    d, step, memory = w.deployment, field_step(w), budget(w)
+    in_time = w.tpot_slo_s is None or step.t_step_s <= w.tpot_slo_s * (1 + 1e-9)
+    return {
+        **_names(w),
         "batch": w.batch,
         "t_step_s": step.t_step_s,
         "t_compute_s": step.t_compute_s,
