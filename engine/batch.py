@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from engine.decodes import Decodes, TokenIds
 from engine.sequence import Sequence
 
 
@@ -86,25 +87,56 @@ class Preemption(NamedTuple):
 
 @dataclass(slots=True)
 class ScheduledBatch:
-    """The plan of one step, in the order of its rows.
+    """The plan of one step, in the order of its rows: `decodes`, then `others`.
 
+    decodes: None where nobody decodes, and where a scheduler plans them one by one in `others`.
     limit_bound: what kept more from running; one of telemetry.schema.LIMITS.
     prefix_hit_tokens: found in the prefix cache by those admitted for the first time.
     """
 
-    chunks: list[Chunk] = field(default_factory=list)
+    others: list[Chunk] = field(default_factory=list)
+    decodes: Decodes | None = None
     limit_bound: str = "none"
     admitted: list[Sequence] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
     prefix_hit_tokens: int = 0
+    _decode_chunks: list[Chunk] | None = None
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """All of the plan, one by one: for those that cannot use columns."""
+        if self.decodes is None:
+            return self.others
+        if self._decode_chunks is None:
+            self._decode_chunks = [_decode_chunk(s, at) for s, at in self.decodes]
+        return self._decode_chunks + self.others
+
+    @property
+    def num_decodes(self) -> int:
+        """Rows of `decodes`."""
+        return 0 if self.decodes is None else len(self.decodes)
+
+    @property
+    def num_chunks(self) -> int:
+        return self.num_decodes + len(self.others)
+
+    @property
+    def rows(self) -> int:
+        return self.num_decodes + sum(c.rows for c in self.others)
 
     @property
     def preempted(self) -> list[Sequence]:
         return [p.sequence for p in self.preemptions]
 
 
+def _decode_chunk(sequence: Sequence, start: int) -> Chunk:
+    chunk = Chunk(sequence, start, 1)
+    chunk.emits = True  # also when asked after the step, when the sequence knows its next token
+    return chunk
+
+
 @dataclass(slots=True)
 class StepOutput:
     """The next token of every chunk that samples, in order of the batch."""
 
-    token_ids: list[int]
+    token_ids: TokenIds

@@ -21,6 +21,7 @@ class Sequence:
 
     cached_tokens: of the prompt, found in the prefix cache when it was first admitted.
     recompute_until: positions below it were computed once already; 0: it was never preempted.
+    prompt_tokens: length of the prompt, kept since every step asks for it.
     """
 
     request_id: int
@@ -39,13 +40,11 @@ class Sequence:
     first_token_ns: int | None = None
     finished_ns: int | None = None
     finish_reason: str | None = None
+    prompt_tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.token_ids = list(self.request.prompt_token_ids)
-
-    @property
-    def prompt_tokens(self) -> int:
-        return len(self.request.prompt_token_ids)
+        self.prompt_tokens = len(self.token_ids)
 
     @property
     def output_tokens(self) -> int:
@@ -68,6 +67,12 @@ class Sequence:
     @property
     def finished(self) -> bool:
         return self.finish_reason is not None
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether a token or a text may end it before its longest answer."""
+        sampling = self.request.sampling
+        return bool(sampling.stop) or not sampling.ignore_eos
 
     @property
     def max_tokens_total(self) -> int:

@@ -49,7 +49,7 @@ class Scheduler(ABC):
         end = start + tokens + padding
         if end > sequence.capacity and not self._make_room(plan, sequence, end):
             return False
-        plan.chunks.append(Chunk(sequence, start, tokens, padding, sequence.finished))
+        plan.others.append(Chunk(sequence, start, tokens, padding, sequence.finished))
         return True
 
     def _make_room(self, plan: ScheduledBatch, sequence: Sequence, tokens: int) -> bool:

@@ -15,10 +15,12 @@ class ContinuousScheduler(Scheduler):
     name = "continuous"
 
     def schedule(self, now_ns: int) -> ScheduledBatch:
-        plan = ScheduledBatch()
-        running = self.queue.running
-        room = self._prefill_room(sum(not s.in_prefill for s in running))
-        for sequence in running:
+        plan, running = ScheduledBatch(), self.queue.running
+        starts = leading_decodes(running)
+        rest = running[len(starts) :]
+        room = self._prefill_room(len(starts) + sum(not s.in_prefill for s in rest))
+        plan.decodes = self.queue.run_decodes(running[: len(starts)], starts)
+        for sequence in running if plan.decodes is None else rest:
             if sequence.slot is not None:  # it has not given way to an older one
                 room -= self._continue(plan, sequence, room)
         self._admit_while_room(plan, room)
@@ -56,3 +58,17 @@ class ContinuousScheduler(Scheduler):
         if not room:
             return "tokens"
         return None if self.queue.can_admit() else "blocks"
+
+
+def leading_decodes(running: list[Sequence]) -> list[int]:
+    """Where each of the first sequences goes on, up to the first that does not decode.
+
+    Runs over all slots in every step, hence without Sequence.in_prefill.
+    """
+    starts = []
+    for sequence in running:
+        computed = sequence.num_computed
+        if computed < sequence.prompt_tokens or computed < sequence.recompute_until:
+            break
+        starts.append(computed)
+    return starts

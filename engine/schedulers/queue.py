@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections import deque
 from itertools import pairwise
 
+import numpy as np
+
 from engine.batch import Chunk, Preemption
 from engine.block_manager import BlockManager, IntegrityError
+from engine.decodes import Decodes, Members
 from engine.schedulers.limits import DEFAULT_CHUNK_TOKENS, check_chunk_tokens, check_max_batch
 from engine.sequence import Sequence
 
@@ -27,6 +30,7 @@ class SequenceQueue:
         self.max_batch = 0
         self.chunk_tokens = 0
         self._occupied: list[Sequence] = []  # in order of admission, which is that of arrival
+        self._members: Members | None = None  # who decoded together last
         self.resize(max_batch)
         self.set_chunk_tokens(chunk_tokens)
 
@@ -100,6 +104,31 @@ class SequenceQueue:
 
     # --- running ---
 
+    def run_decodes(self, sequences: list[Sequence], starts: list[int]) -> Decodes | None:
+        """A step of sequences that decode, going on at `starts`, each with room for its token.
+
+        None, and nothing changed, where there are none, or not blocks enough for all of them.
+        """
+        pairs = zip(sequences, starts, strict=True)
+        growing = [s for s, start in pairs if start >= s.capacity]
+        if not sequences or len(growing) > max(0, self.blocks.num_free):
+            return None
+        for sequence in growing:
+            self.grow(sequence, sequence.num_computed + 1)
+        if self._members is None or self._members.sequences != sequences:
+            self._members = Members(sequences)
+        return Decodes(self._members, starts)
+
+    def computed_decodes(self, decodes: Decodes) -> None:
+        """As `computed`, for all of them."""
+        for sequence in decodes.members.sequences:
+            sequence.num_computed += 1
+        if self.blocks.prefix_cache:
+            full = np.flatnonzero(decodes.contexts % self.blocks.block_size == 0)
+            for place in full.tolist():
+                sequence = decodes.members.sequences[place]
+                self.blocks.commit(sequence.request_id, sequence.token_ids, sequence.num_computed)
+
     def grow(self, sequence: Sequence, tokens: int) -> bool:
         """The sequence's table holds `tokens` tokens; False and nothing changed where it cannot."""
         if tokens <= sequence.capacity:
@@ -136,6 +165,7 @@ class SequenceQueue:
         self._occupied.remove(sequence)
         self.blocks.release(sequence.request_id)
         sequence.let_go()
+        self._members = None  # the slot is not its own any more
         self._trim()
 
     # --- integrity ---

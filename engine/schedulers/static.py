@@ -31,7 +31,7 @@ class StaticScheduler(Scheduler):
             self.leave()  # members who gave way may have left nothing but padding
             if self._cohort_is_due(now_ns):
                 self._form_cohort(plan)
-        if self.queue.waiting and plan.chunks:
+        if self.queue.waiting and plan.others:
             limit(plan, "sequences")  # the cohort is closed, whether or not slots are free
         return plan
 
@@ -76,7 +76,7 @@ class StaticScheduler(Scheduler):
         for sequence in self.queue.occupied:
             if sequence.finished and sequence.slot is not None:
                 self._run(plan, sequence, 1)
-        plan.chunks.sort(key=lambda c: c.sequence.request_id)
+        plan.others.sort(key=lambda c: c.sequence.request_id)
 
     def finished(self, sequence: Sequence) -> None:
         """KV and slots are held until all of the cohort have finished."""
