@@ -89,7 +89,7 @@ def question(o: Options, device: str | None = None, dtype: str | None = None) ->
         expert_parallel=o.expert_parallel,
         matmul_fraction=o.matmul_fraction,
         bandwidth_fraction=o.bandwidth_fraction,
-        overhead_s=_scaled("--overhead-ms", o.overhead_ms, 1e-3) if o.overhead_ms else 0.0,
+        overhead_s=_scaled("--overhead-ms", o.overhead_ms or None, 1e-3) or 0.0,
         link_bandwidth=_scaled("--link-bandwidth-gb", o.link_bandwidth_gb, 1e9),
     )
     return WhatIf(

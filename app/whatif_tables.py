@@ -83,8 +83,8 @@ def _sweep_table(
     title = f"{name}, {memory}; largest batch {most[0]} ({most[1]})"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for column in ("batch", "step", "log axis", "tokens/s", "a device", "needs", ""):
-        side = "left" if column in ("log axis", "") else "right"
-        table.add_column(column, justify=side, no_wrap=True)
+        left = column in ("log axis", "")
+        table.add_column(column, justify="left" if left else "right", no_wrap=True)
     for row in rows:
         best = row == found["best"]
         table.add_row(*_cells(row, ends, found["tpot_slo_s"], best), style="bold" if best else None)

@@ -69,14 +69,19 @@ def with_rates(
         if not 0 < rate <= 1e21:
             raise UserError(f"{name} is {rate:g}: use more than 0 and at most 1e21")
     sources = {**device.sources, **dict.fromkeys(changes, GIVEN)}
-    title = f"{device.title} with {', '.join(_WORDS[name](changes[name]) for name in changes)}"
+    title = f"{device.title} with {', '.join(_words(name, rate) for name, rate in changes.items())}"
     if peak_flops is not None:
         changes["peak_flops"] = {**device.peak_flops, math_dtype: peak_flops}
     return Device(**{**dict(device), **changes, "title": title, "sources": sources})
 
 
-_WORDS = {
-    "peak_flops": lambda rate: f"{rate / 1e12:g} TFLOP/s",
-    "bandwidth": lambda rate: f"{rate / 1e9:g} GB/s",
-    "memory_bytes": lambda size: f"{size / 1e9:g} GB",
+_UNITS = {
+    "peak_flops": (1e12, "TFLOP/s"),
+    "bandwidth": (1e9, "GB/s"),
+    "memory_bytes": (1e9, "GB"),
 }
+
+
+def _words(name: str, rate: float) -> str:
+    scale, unit = _UNITS[name]
+    return f"{rate / scale:g} {unit}"
