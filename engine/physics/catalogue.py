@@ -5,6 +5,7 @@ Rates are dense datasheet rates, never those with sparsity; what is not publishe
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -123,7 +124,7 @@ def find_model(name_or_path: str) -> CatalogueModel:
     if name_or_path in models():
         return models()[name_or_path]
     path = Path(name_or_path)
-    if path.suffix == ".json" or path.exists():
+    if path.suffix == ".json" or os.path.exists(path):  # which, unlike Path's, never raises
         return _of_config(path)
     raise unknown("model", name_or_path, models())
 

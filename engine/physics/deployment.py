@@ -122,9 +122,13 @@ class Deployment:
             )
 
     def kv_copies(self, spec: ModelSpec) -> float:
-        """How often each KV element is held: a KV head cannot be cut, MLA's latent serves all."""
+        """Cache that the fullest device holds, over an even share of it.
+
+        A KV head cannot be cut: with more devices than heads it is held more than once, and MLA's
+        one latent, which serves every head, on every device.
+        """
         heads = 1 if spec.mla else spec.kv_heads
-        return max(1.0, self.tensor_parallel / heads)
+        return math.ceil(heads / self.tensor_parallel) * self.tensor_parallel / heads
 
     def weight_bytes(self, spec: ModelSpec) -> int:
         """All weights over all devices, bytes: N_total · b, and what expert parallel repeats."""

@@ -92,6 +92,12 @@ def test_unknown_names_get_the_nearest_and_the_list() -> None:
         find_model("lama-3.1-8b")
 
 
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "Qwen/Qwen3-8B"])
+def test_any_name_gets_an_answer(name: str) -> None:
+    with pytest.raises(UserError, match="unknown model"):
+        find_model(name)
+
+
 def test_a_rate_that_is_not_known_is_refused() -> None:
     with pytest.raises(UserError, match=r"no fp8 rate is known for NVIDIA A100.*use bf16 or fp16"):
         find_device("a100-sxm-80gb").peak("fp8")

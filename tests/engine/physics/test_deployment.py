@@ -120,6 +120,8 @@ def test_what_a_kv_head_cannot_be_cut_into_is_held_twice() -> None:
     sixteen = replace(H100, tensor_parallel=16)
     assert sixteen.kv_copies(LLAMA_70B) == 2  # 8 KV heads
     assert replace(H100, tensor_parallel=8).kv_copies(LLAMA_70B) == 1
+    five = replace(H100, tensor_parallel=5)
+    assert five.kv_copies(replace(LLAMA_70B, heads=40)) == 2 * 5 / 8  # one device has two of eight
     assert sixteen.kv_copies(DEEPSEEK) == 16  # one latent for all heads
     cost = decode(DEEPSEEK, 32, 8000)
     times = sixteen.step_times(DEEPSEEK, cost, 32)
