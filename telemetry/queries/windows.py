@@ -1,0 +1,43 @@
+"""Which steps a page shows: the newest ones of a run, or a stretch that someone chose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telemetry.reader import Reader
+
+_END = "(t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT))"
+
+
+def newest_window(reader: Reader, run_id: str, span_s: float) -> dict[str, Any] | None:
+    """first_step, last_step, start_ns and end_ns of the steps that start in the newest span_s.
+
+    The newest step is always among them; None before the first step.
+    """
+    sql = f"""
+    WITH newest AS (SELECT max(step) AS step FROM steps WHERE run_id = $run),
+    ends AS (SELECT {_END} AS end_ns FROM steps JOIN newest USING (step) WHERE run_id = $run)
+    SELECT min(s.step) AS first_step, max(s.step) AS last_step,
+           min(s.t_start_ns) AS start_ns, end_ns
+    FROM steps s CROSS JOIN ends CROSS JOIN newest n WHERE s.run_id = $run
+    AND (s.t_start_ns >= end_ns - $span OR s.step = n.step) GROUP BY end_ns
+    """
+    return reader.row(sql, {"run": run_id, "span": int(span_s * 1e9)})
+
+
+def chosen_window(reader: Reader, run_id: str, first: int, last: int) -> dict[str, Any] | None:
+    """As newest_window, of steps first to last, cut to those that the run has.
+
+    A choice wholly outside the run becomes its nearest step.
+    """
+    sql = f"""
+    WITH ends AS (SELECT min(step) AS low, max(step) AS high FROM steps WHERE run_id = $run),
+    cut AS (SELECT least(greatest($first, low), high) AS first_step,
+                   least(greatest($last, low), high) AS last_step FROM ends)
+    SELECT min(step) AS first_step, max(step) AS last_step,
+           min(t_start_ns) AS start_ns, max({_END}) AS end_ns
+    FROM steps CROSS JOIN cut
+    WHERE run_id = $run AND step BETWEEN cut.first_step AND cut.last_step
+    HAVING count(*) > 0
+    """
+    return reader.row(sql, {"run": run_id, "first": first, "last": last})
