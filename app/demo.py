@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 from platformdirs import user_data_path
 
-from app.wiring import SERVE_VARIABLE, ServeConfig
+from app.serve_config import SERVE_VARIABLE, ServeConfig, with_threads
 from engine.config import EngineConfig
 from engine.errors import UserError
 from engine.memory import check_kv_size
 from engine.messages import Load
 from engine.modelled_setup import modelled_setup
 from engine.models.names import DEFAULT_MODEL
-from engine.threads import cores_beside_a_server
 from engine.workloads import check_load
 from telemetry.store import Store
 
@@ -47,13 +46,6 @@ def run_demo(demo: Demo) -> None:
     print(f"Stepscope: http://{_ADDRESS}:{demo.port}  (recording to {db}; Ctrl-C ends it)")
     sys.stdout.flush()
     os.execv(sys.executable, _server_command(demo.port))
-
-
-def with_threads(engine: EngineConfig) -> EngineConfig:
-    """As many threads as a server leaves free, unless someone says otherwise or none compute."""
-    if engine.modelled or engine.threads is not None:
-        return engine
-    return replace(engine, threads=cores_beside_a_server())
 
 
 def _server_command(port: int) -> list[str]:

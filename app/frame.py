@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import streamlit as st
 
-from app import state
+from app import new_run, state
+from app.badge import badge
 from app.follow import changed, follow
 from app.live.component import html, live
 from app.live.views import LIVE
 from app.panels import markup
+from app.panels.modelled import is_modelled, short_device
 from telemetry.queries.live import past_runs
 
 REFRESH_S = 1.0
@@ -43,14 +44,17 @@ def frame(view: str) -> Frame:
     ):
         run = _run_selector()
         _engine_controls(run == LIVE)
-        _badge(run)
+        badge(run)
+    new_run.offer(st.session_state.pop("new_run", None))
     return Frame(view, run)
 
 
 def _phase() -> str:
-    """Where the engine is; whole pages are drawn again when it changes."""
+    """Where the engine is, and which; whole pages are drawn again when it changes."""
     current = state.session()
-    return current.phase if current else "failed" if state.failure() else "starting"
+    if current is None:
+        return "failed" if state.failure() else "starting"
+    return f"{current.phase} {current.run_id}"
 
 
 def headline(page: Frame, **params: str) -> None:
@@ -73,27 +77,33 @@ def runs() -> dict[str, str]:
     with current.store.reader() as reader:
         rows = past_runs(reader).to_dict("records")
     for row in rows:
-        started = f"{row['started_wall']:%d %b %H:%M}"
         if row["run_id"] == current.run_id:
-            names[LIVE] = f"● live run {row['started_wall']:%H:%M}"
+            names[LIVE] = f"● live run {row['started_wall']:%H:%M}{_modelled_on(row)}"
         else:
-            names[str(row["run_id"])] = f"{started} · {row['model']} {row['dtype']}"
+            started = f"{row['started_wall']:%d %b %H:%M}"
+            name = f"{started}{_modelled_on(row)} · {row['model']} {row['dtype']}"
+            names[str(row["run_id"])] = name
     return names
+
+
+def _modelled_on(row: dict[Any, Any]) -> str:
+    return f" · modelled {short_device(row['device'])}" if is_modelled(row) else ""
 
 
 def _run_selector() -> str:
     """The choice outlives page switches, and is in the address, so that a run can be shared."""
     names = runs()
+    new = new_run.ENTRIES if state.session() else {}
     wanted = st.session_state.get("shown_run") or st.query_params.get("run", LIVE)
     st.session_state["run"] = wanted if wanted in names else LIVE
     run = st.selectbox(
         "Run",
-        list(names),
-        format_func=lambda run: names.get(run, run),
+        [*names, *new],
+        format_func=lambda run: names.get(run) or new.get(run, run),
         key="run",
         label_visibility="collapsed",
         width=190,
-        on_change=lambda: st.session_state.update(shown_run=st.session_state["run"]),
+        on_change=_run_chosen,
     )
     if run == LIVE:
         st.query_params.pop("run", None)
@@ -101,6 +111,12 @@ def _run_selector() -> str:
         st.query_params["run"] = run
     st.session_state["shown_run"] = run
     return run
+
+
+def _run_chosen() -> None:
+    """Another run is shown; an entry for a new one leaves the choice as it was, and is offered."""
+    choice = st.session_state["run"]
+    st.session_state["new_run" if choice in new_run.ENTRIES else "shown_run"] = choice
 
 
 @st.fragment(run_every=REFRESH_S)
@@ -138,31 +154,3 @@ def _pause(current: state.Session | None, paused: bool, off: bool) -> None:
     step = st.button("Step", icon=":material/skip_next:", disabled=off or not paused, key="step")
     if step and current:
         current.step_once()
-
-
-def _badge(run: str) -> None:
-    facts = run_facts(run)
-    if facts is None:
-        text = "the engine has stopped" if state.failure() else "the engine is starting"
-        st.html(f'<div class="ss-badge">{text}</div>')
-        return
-    modelled = facts["clock"] == "modelled"
-    word = "MODELLED" if modelled else "measured"
-    where = facts["device"] if modelled else f"{str(facts['backend']).upper()} {facts['dtype']}"
-    text = f"{word} · {where} · {facts['model']} · {facts['device']}"
-    kind = " modelled" if modelled else ""
-    st.html(f'<div class="ss-badge{kind}" title="{escape(text)}">{escape(text)}</div>')
-
-
-def run_facts(run: str) -> dict[str, Any] | None:
-    """The runs row of what is shown; None while the engine is starting."""
-    current = state.session()
-    if current is None:
-        return None
-    run_id = current.run_id if run == LIVE else run
-    if run_id is None:
-        return None
-    from telemetry.queries.live import run as run_row
-
-    with current.store.reader() as reader:
-        return run_row(reader, run_id)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import uuid
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
 from app.answers import Answer, Decoder, Texts
+from app.serve_config import (
+    SERVE_VARIABLE,
+    ServeConfig,
+    default_cpu_config,
+    default_serve_config,
+)
 from engine import messages as m
 from engine.config import EngineConfig
 from engine.errors import UserError
+from engine.modelled_setup import modelled_setup
 from engine.process import EngineClient, Listener
 from telemetry.clock import NS_PER_S, now_ns
 from telemetry.envelope import decode_envelope
@@ -26,62 +31,82 @@ from telemetry.recorder import token_table
 from telemetry.schema import RunRecord
 from telemetry.store import Store
 
-SERVE_VARIABLE = "STEPSCOPE_SERVE"
 _ENGINE_MODULE = "app.engine_main"
 _TOKENS_EVERY_NS = NS_PER_S
 _ANSWERS_KEPT = 50
 
 
-@dataclass(frozen=True, slots=True)
-class ServeConfig:
-    """What the server process is told by the command line."""
-
-    engine: EngineConfig
-    load: m.Load | None = None
-    db: str | None = None
-
-    def to_environment(self) -> str:
-        load = None if self.load is None else _as_dict(self.load)
-        return json.dumps({"engine": self.engine.to_json(), "load": load, "db": self.db})
-
-    @classmethod
-    def from_environment(cls, text: str) -> ServeConfig:
-        raw = json.loads(text)
-        load = m.Load(**raw["load"]) if raw["load"] else None
-        return cls(EngineConfig(**raw["engine"]), load, raw["db"])
-
-
-def _as_dict(load: m.Load) -> dict[str, Any]:
-    return {name: getattr(load, name) for name in load.__slots__}
-
-
 class Session:
-    """One engine with its recording. Methods may be called from any thread."""
+    """One engine at a time, with its recording. Methods may be called from any thread."""
 
     def __init__(self, config: EngineConfig, db: Path | None, load: m.Load | None = None) -> None:
         """Raises StoreError if the database cannot be used."""
         self.store = Store(db)
+        self._changed = threading.Condition()
+        self._replacing = threading.Lock()
+        self._tokens = _TokenBuffer(self)
+        self.cpu_config = default_cpu_config()
+        self._forget()
+        self._client = self._start(config, load)
+
+    def _forget(self) -> None:
+        """Nothing has been heard from the engine yet."""
         self.phase: Literal["starting", "ready", "failed"] = "starting"
         self.progress: m.Progress | None = None
         self.failure: str | None = None
         self.user_error = False
         self.ready: m.Ready | None = None
         self.status: m.Status | None = None
+        self.pace: m.Pace | None = None
         self.run_id: str | None = None
         self.last_ticket: str | None = None
         self.load_done: m.LoadDone | None = None
         self.finished_requests = 0
         self.rejections: deque[m.Rejected] = deque(maxlen=20)
-        self._changed = threading.Condition()
         self._no_more_replies = False
         self._answers: dict[str, Answer] = {}
         self._texts = Texts()
-        self._tokens = _TokenBuffer(self)
+
+    def _start(self, config: EngineConfig, load: m.Load | None) -> EngineClient:
+        if not config.modelled:
+            self.cpu_config = config  # what a way back from a modelled run leads to
         listener = Listener(
             self._heard, self._heard_tokens, self._heard_telemetry, self._heard_last_reply
         )
-        self._client = EngineClient(m.Start(config, load), listener, _ENGINE_MODULE)
-        threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
+        client = EngineClient(m.Start(config, load), listener, _ENGINE_MODULE)
+        threading.Thread(
+            target=self._watch, args=(client,), name="engine-watch", daemon=True
+        ).start()
+        return client
+
+    def new_run(self, config: EngineConfig, load: m.Load | None) -> None:
+        """End the engine and start another: what ran becomes a past run of the same recording.
+
+        Returns at once; phase tells the rest. Raises UserError, with nothing changed, for what
+        cannot run and while another change of engines is under way.
+        """
+        if config.modelled:
+            modelled_setup(config)
+        if not self._replacing.acquire(blocking=False):
+            raise UserError("another run is being started: wait until it is there")
+        with self._changed:
+            self.phase, self.status, self.failure = "starting", None, None
+            self.progress = m.Progress("ending the run before")
+            self._changed.notify_all()
+        threading.Thread(target=self._replace, args=(config, load), name="new-run").start()
+
+    def _replace(self, config: EngineConfig, load: m.Load | None) -> None:
+        """The run's last records are in the store before anything of the next one is heard."""
+        try:
+            self.end_engine()
+            with self._changed:
+                self._forget()
+                self._client = self._start(config, load)
+        except Exception as error:
+            with self._changed:
+                self._fail(f"no new run could be started: {error}", user_error=False)
+        finally:
+            self._replacing.release()
 
     # --- what pages and the command line do ---
 
@@ -173,10 +198,11 @@ class Session:
 
     def close(self) -> None:
         """End the engine and close the database."""
-        try:
-            self.end_engine()
-        finally:
-            self.store.close()
+        with self._replacing:
+            try:
+                self.end_engine()
+            finally:
+                self.store.close()
 
     # --- what the engine says ---
 
@@ -184,6 +210,8 @@ class Session:
         try:
             self._client.send(command)
         except OSError:
+            if self._replacing.locked():
+                return  # it was meant for an engine that is ending
             with self._changed:
                 self._fail("the engine has ended; restart Stepscope", user_error=False)
 
@@ -202,6 +230,8 @@ class Session:
                     self.status = reply
                 case m.LoadDone():
                     self.load_done = reply
+                case m.Pace():
+                    self.pace = reply
                 case m.Rejected():
                     self.rejections.append(reply)
                 case m.Accepted() | m.Refused():
@@ -272,11 +302,11 @@ class Session:
             with self._changed:
                 self._fail(str(self.store.failure), user_error=True)
 
-    def _watch(self) -> None:
-        self._client.drain()
+    def _watch(self, client: EngineClient) -> None:
+        client.drain()
         with self._changed:
-            code = self._client.exit_code
-            if code != 0:
+            code = client.exit_code
+            if code != 0 and not client.closing:
                 message = f"the engine ended by itself (exit code {code}); restart Stepscope"
                 self._fail(message, user_error=False)
             self._changed.notify_all()
@@ -321,14 +351,6 @@ def session_from_env() -> Session:
     text = os.environ.get(SERVE_VARIABLE)
     config = ServeConfig.from_environment(text) if text else default_serve_config()
     return Session(config.engine, Path(config.db) if config.db else None, config.load)
-
-
-def default_serve_config() -> ServeConfig:
-    """A live demo: cores - 1 threads, a moderate load, a recording in memory."""
-    from engine.threads import cores_beside_a_server
-
-    engine = EngineConfig(threads=cores_beside_a_server(), live=True)
-    return ServeConfig(engine, m.Load("steady", concurrency=4), None)
 
 
 __all__ = ["Answer", "ServeConfig", "Session", "UserError", "session_from_env"]

@@ -24,7 +24,6 @@ from engine.models.text import text_of
 from engine.physics.deployment import Deployment
 from engine.sink import Sink
 from engine.step_record import Accounting, Peaks, step_cost
-from engine.tokenizer import Tokenizer
 from telemetry.clock import now_ns, wall_now
 from telemetry.schema import RunRecord
 

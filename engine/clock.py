@@ -19,6 +19,7 @@ class Clock:
     """CLOCK_MONOTONIC, which moves by itself."""
 
     name = "real"
+    paced = False  # whether it must be held to real time
 
     def now_ns(self) -> int:
         """Nanoseconds on the time axis of all records of this engine."""

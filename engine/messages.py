@@ -5,6 +5,7 @@ Commands travel down; replies, tokens and telemetry envelopes travel up, each on
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -191,16 +192,31 @@ class LoadDone:
     requests: int
 
 
-Reply = Progress | Ready | Failed | Accepted | Refused | Rejected | Status | LoadDone
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a paced modelled clock keeps up, once a second while it runs.
+
+    lag_s: how far it is behind real time now. behind: by which share of the last seconds it fell
+    behind, 0 where it kept up.
+    """
+
+    lag_s: float
+    behind: float
+
+
+Reply = Progress | Ready | Failed | Accepted | Refused | Rejected | Status | LoadDone | Pace
 
 
 @dataclass(frozen=True, slots=True)
 class TokenMessage:
-    """All tokens of one step, never dropped. finished: (request_id, reason)."""
+    """All tokens of one step, never dropped. finished: (request_id, reason).
+
+    The columns are arrays, which travel as one piece of bytes each.
+    """
 
     step: int
     t_ns: int
-    request_ids: list[int]
-    indexes: list[int]
-    token_ids: list[int]
+    request_ids: array[int]
+    indexes: array[int]
+    token_ids: array[int]
     finished: list[tuple[int, str]] = field(default_factory=list)

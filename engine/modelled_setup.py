@@ -26,7 +26,9 @@ _STATED = "stated when the run was started"
 
 @dataclass(frozen=True, slots=True)
 class ModelledSetup:
-    """A model on a deployment. capacity: KV blocks that fit beside the weights; offered: of them.
+    """A model on a deployment.
+
+    capacity: KV blocks of block_size tokens that fit beside the weights; offered: of them.
 
     sources: where the fractions and the overhead come from.
     """
@@ -34,6 +36,7 @@ class ModelledSetup:
     model: CatalogueModel
     spec: ModelSpec
     deployment: Deployment
+    block_size: int
     capacity: int
     offered: int
     sources: dict[str, str]
@@ -75,7 +78,9 @@ def modelled_setup(config: EngineConfig) -> ModelledSetup:
             f"tokens that fit beside the weights of {model.title} in {deployment.weight_dtype}"
         )
     sources = _sources(config, device)
-    return ModelledSetup(model, model.spec, deployment, capacity, offered, sources)
+    return ModelledSetup(
+        model, model.spec, deployment, config.block_size, capacity, offered, sources
+    )
 
 
 def _device(config: EngineConfig) -> Device:
@@ -125,6 +130,7 @@ def _capacity(
     block_bytes = config.block_size * spec.kv_bytes_per_token(dtype_bytes(deployment.kv_dtype))
     blocks = math.floor(room_bytes / block_bytes)
     if blocks < 1:
-        asked = WhatIf(model, deployment, usable_memory=USABLE_MEMORY, context=config.block_size)
+        context = config.block_size if room_bytes else 0
+        asked = WhatIf(model, deployment, usable_memory=USABLE_MEMORY, context=context)
         raise UserError(f"{model.title} does not fit: {answer(asked)['sentences']['fit']}")
     return blocks

@@ -42,6 +42,7 @@ class EngineClient:
         ours, theirs = open_channels()
         self._channels, self._listener = ours, listener
         self._lock = threading.Lock()
+        self.closing = False  # it ends because it was told to
         descriptors = theirs.descriptors()
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *map(str, descriptors)],
@@ -97,6 +98,7 @@ class EngineClient:
 
     def close(self) -> None:
         """End the engine: ask, then kill. Everything it had sent is heard first."""
+        self.closing = True
         try:
             self.send(m.Shutdown())
             self._process.wait(_END_TIMEOUT_S)

@@ -10,6 +10,7 @@ from engine import messages as m
 from engine.built import BuiltEngine
 from engine.errors import UserError
 from engine.load_control import LoadControl
+from engine.pace import PaceMeter
 from engine.request import Request, SamplingParams
 from engine.schedulers import SCHEDULERS
 from engine.workloads import WORKLOADS
@@ -39,6 +40,7 @@ class EngineServer:
         )
         self._paused = self._stopping = False
         self._single_steps = 0
+        self._pace = PaceMeter(self._clock) if self._clock.paced else None
 
     def ready(self) -> m.Ready:
         """What the owner needs to know before the first step."""
@@ -73,6 +75,12 @@ class EngineServer:
             if not self.engine.step():
                 self._wait()
             self._check_done()
+            self._tell_pace()
+
+    def _tell_pace(self) -> None:
+        pace = self._pace.look() if self._pace else None
+        if pace is not None:
+            self._reply(pace)
 
     # --- waiting ---
 

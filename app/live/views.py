@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from app import state
-from app.panels import live, roofline, scheduling, session, what_if
+from app.panels import live, modelled, roofline, scheduling, session, what_if
 from app.panels.view import RECORDED, Moment, Panels, Params, Still, View
 from app.theme import theme
 from telemetry.clock import NS_PER_S, now_ns
+from telemetry.queries.live import run as run_row
 from telemetry.reader import Reader
+
+if TYPE_CHECKING:
+    from engine.messages import Pace
 
 VIEWS: dict[str, Panels] = {
     "live": live.panels,
@@ -90,7 +95,22 @@ def _view(request: Request, reader: Reader | None) -> View:
             progress.stage if progress else None, progress.fraction if progress else None
         )
     panels = VIEWS[request.view]
-    return panels(reader, run, _params(request), theme(request.look), _moment(request))
+    view = panels(reader, run, _params(request), theme(request.look), _moment(request))
+    return _marked(view, request, run_row(reader, run))
+
+
+def _marked(view: View, request: Request, row: dict[str, Any] | None) -> View:
+    """A modelled run says so beside the step counter of every page, and how it keeps up."""
+    if modelled.is_modelled(row) and view.html.get("counter"):
+        pace = _pace() if request.run == LIVE else None
+        behind = pace.behind if pace else None
+        view.html["counter"] = modelled.counter(view.html["counter"], behind)
+    return view
+
+
+def _pace() -> Pace | None:
+    current = state.session()
+    return current.pace if current else None
 
 
 def _moment(request: Request) -> Moment:
@@ -99,7 +119,13 @@ def _moment(request: Request) -> Moment:
     if request.run != LIVE or current is None:
         return RECORDED
     paused = bool(current.status and current.status.paused)
-    return Moment(True, paused, 0 if paused else now_ns())
+    return Moment(True, paused, 0 if paused else _engine_now_ns())
+
+
+def _engine_now_ns() -> int:
+    """Now on the engine's clock: a modelled one may be behind."""
+    pace = _pace()
+    return now_ns() - (round(pace.lag_s * NS_PER_S) if pace else 0)
 
 
 def _params(request: Request) -> Params:
@@ -112,4 +138,11 @@ def _answer() -> str:
     given = current.answer(ticket) if current and ticket else None
     if given is None:
         return session.answer(None, "", False, None, None)
-    return session.answer(given.prompt, given.text, given.done, given.reason, given.error)
+    return session.answer(
+        given.prompt,
+        given.text,
+        given.done,
+        given.reason,
+        given.error,
+        synthetic=bool(current and current.ready and modelled.is_modelled(current.ready.run)),
+    )

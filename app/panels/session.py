@@ -34,14 +34,23 @@ def failed(message: str) -> View:
     )
 
 
-def answer(prompt: str | None, text: str, done: bool, reason: str | None, error: str | None) -> str:
-    """The newest person's prompt and what came back so far."""
+def answer(
+    prompt: str | None,
+    text: str,
+    done: bool,
+    reason: str | None,
+    error: str | None,
+    *,
+    synthetic: bool = False,
+) -> str:
+    """The newest person's prompt and what came back so far; synthetic: no model has said it."""
     if error:
         return f'<div class="answer error">{escape(error)}</div>'
     if not text and prompt is None:
         hint = "The answer streams here while its steps run below."
         return f'<div class="answer hint">{hint}</div>'
-    asked = f'<div class="asked">{escape(prompt)}</div>' if prompt else ""
+    mark = '<span class="ss-modelled">synthetic</span> ' if synthetic else ""
+    asked = f'<div class="asked">{mark}{escape(prompt)}</div>' if prompt else mark
     caret = "" if done else '<i class="caret"></i>'
     ended = f'<div class="ended">ended: {escape(reason or "done")}</div>' if done else ""
     return f'<div class="answer">{asked}<div class="said">{escape(text)}{caret}</div>{ended}</div>'
