@@ -13,6 +13,8 @@ import typer
 
 from app.errors import EngineFailedError
 from app.options import Concurrency, Json, Rate, Threads, Workload, with_engine
+from app.replay.command import EXAMPLE as REPLAY_EXAMPLE
+from app.replay.command import replay_command
 from app.whatif import EXAMPLE, whatif_command
 from engine.config import EngineConfig
 from engine.errors import UserError
@@ -144,6 +146,7 @@ def bench(
 
 
 app.command(epilog=EXAMPLE)(whatif_command())
+app.command(epilog=REPLAY_EXAMPLE)(replay_command())
 
 
 def main() -> None:

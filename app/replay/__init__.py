@@ -1,0 +1,1 @@
+"""`stepscope replay`: a recorded run under other settings."""
