@@ -46,6 +46,12 @@ def duration(value_s: float | None) -> str:
     return f"{three(value_s * 1e9)} ns"
 
 
+def tick(value: float, unit: str) -> str:
+    """`tick(5e10, "B")` is "50 GB": as si, for the round numbers of an axis."""
+    scale, prefix = next((s for s in _PREFIXES if abs(value) >= s[0] * 0.9995), _PREFIXES[-1])
+    return f"{value / scale:g} {prefix}{unit}".rstrip()
+
+
 def milliseconds(value_s: float | None) -> str:
     """`milliseconds(143e-6)` is "0.143 ms": for times that are compared with each other."""
     return UNKNOWN if value_s is None else f"{three(value_s * 1e3)} ms"

@@ -60,10 +60,11 @@ def _measured(step: dict[str, Any], compute: float | None, memory: float | None)
     return [*parts, tail]
 
 
-def anatomy(steps: pd.DataFrame, look: Theme) -> Figure:
+def anatomy(steps: pd.DataFrame, look: Theme, took: str = "measured") -> Figure:
     """Two facets on a millisecond axis each: decode, and the newest phase with prompt tokens.
 
-    steps: rows of `queries.live.anatomy`, one per phase.
+    steps: rows of `queries.live.anatomy`, one per phase. took: what the third bar is called,
+    which a cost model has not measured.
     """
     rows = {str(r["phase"]): r for r in records(steps)}
     prompts = [rows[p] for p in ("mixed", "prefill") if p in rows]
@@ -73,6 +74,7 @@ def anatomy(steps: pd.DataFrame, look: Theme) -> Figure:
     shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": 70, "r": 4, "t": 22, "b": 24})
     for place, step in enumerate(facets):
         _facet(place, step, look, data, notes, shape)
+    shape["yaxis"] |= {"tickvals": list(ROWS), "ticktext": [took, *ROWS[1:]]}
     shape["annotations"] = notes
     return {"data": data, "layout": shape}
 

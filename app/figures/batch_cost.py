@@ -29,9 +29,10 @@ def batch_cost(
     times_ms = [now[1] * 1e3] + [y for trace in data for y in trace["y"] if y is not None]
     shape["yaxis"] = ms_axis(look, times_ms)
     name = "B* with KV" if context else "B*"
+    known = bool(curves["memory_s"].notna().any())
     shape["annotations"] = [
         heading(look, "What one more sequence costs: step time over batch"),
-        *regions(cross, look, last, name),
+        *(regions(cross, look, last, name) if known else [_unknown(look)]),
         *_names(data, look),
     ]
     if cross.batch is not None and cross.batch <= last:
@@ -48,10 +49,16 @@ def _lines(curves: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
         line("read", xs, columns["memory_s"], color=look.memory),
         line("math", xs, columns["compute_s"], color=look.compute),
     ]
-    floor = curves[["memory_s", "compute_s"]].max(axis=1)
+    floor = curves[["weights_s", "memory_s", "compute_s"]].max(axis=1)
     if (curves["step_s"] > floor * 1.001).any():
         out.append(line("step", xs, columns["step_s"], color=look.text, width=2, dash="dash"))
     return out
+
+
+def _unknown(look: Theme) -> dict[str, Any]:
+    text = "no crossover is known: nobody says what the KV cache of a token takes"
+    place = {"xref": "x", "x": math.log10(0.9), "yref": "paper", "y": 0.99}
+    return note(look, text, 14, **place, xanchor="left", yanchor="top")
 
 
 def _upright(batch: float, look: Theme) -> dict[str, Any]:
@@ -61,24 +68,25 @@ def _upright(batch: float, look: Theme) -> dict[str, Any]:
     return {"type": "line", "xref": "x", "yref": "paper", **ends, "line": line}
 
 
-_NAMES = {"weights": "weights alone", "read": "reading", "math": "math"}
+# Where on its line a name stands (a share of the batches), and on which side of it.
+_NAMES = {
+    "weights": ("weights alone", 0.2, {"xanchor": "left", "yanchor": "top"}),
+    "read": ("reading", 0.9, {"xanchor": "center", "yanchor": "bottom"}),
+    "math": ("math", 0.75, {"xanchor": "left", "yanchor": "top"}),
+}
 
 
 def _names(data: list[dict[str, Any]], look: Theme) -> list[dict[str, Any]]:
-    """Each line's name near its end; weights only where KV parts them from all reading."""
-    ends = {t["name"]: (t["x"][-3], t["y"][-3]) for t in data if t["y"][-3]}
-    if "read" in ends and ends["read"][1] < 1.3 * ends["weights"][1]:
-        ends.pop("weights")
-    return [
-        note(
-            look,
-            _NAMES[name],
-            x=math.log10(x),
-            y=math.log10(y),
-            yanchor="bottom",
-            yshift=3,
-            bgcolor=rgba(look.background, 0.6),
-        )
-        for name, (x, y) in ends.items()
-        if name in _NAMES
-    ]
+    """Each line's name on it; weights only where KV parts them from all reading."""
+    lines = {t["name"]: t for t in data if t["name"] in _NAMES and t["y"][-1]}
+    if "read" in lines and lines["read"]["y"][-1] < 1.3 * lines["weights"]["y"][-1]:
+        lines.pop("weights")
+    return [_name(trace, look) for trace in lines.values()]
+
+
+def _name(trace: dict[str, Any], look: Theme) -> dict[str, Any]:
+    text, share, side = _NAMES[trace["name"]]
+    at = round(share * (len(trace["x"]) - 1))
+    place = {"x": math.log10(trace["x"][at]), "y": math.log10(trace["y"][at])}
+    shift = 3 if side["yanchor"] == "bottom" else -3
+    return note(look, text, **place, **side, yshift=shift, bgcolor=rgba(look.background, 0.6))

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.figures.data import Figure, nice_ceiling, significant
 from app.theme import TEXT_PX, Theme, axis, hatched, layout, note
-from app.units import si
+from app.units import si, tick
 
 HEIGHT_PX = 98
 _WIDTH_PX = 480
@@ -63,7 +63,7 @@ def _ticks(top: float) -> dict[str, Any]:
     steps = (m * 10.0**p for p in range(6, 16) for m in (1, 2, 5))
     step = next((s for s in steps if top / s <= 6), top / 4)
     values = [step * i for i in range(int(top / step * 1.0001) + 1)]
-    return {"tickvals": values, "ticktext": [si(v, "B") if v else "0" for v in values]}
+    return {"tickvals": values, "ticktext": [tick(v, "B") if v else "0" for v in values]}
 
 
 def _part(

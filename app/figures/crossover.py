@@ -51,7 +51,7 @@ def line(name: str, xs: list[float], ys: list[float], **line: Any) -> dict[str, 
     }
 
 
-def dot(look: Theme, x: float, y: float) -> dict[str, Any]:
+def dot(look: Theme, x: float, y: float, role: str = "decode") -> dict[str, Any]:
     """The point that is now."""
     return {
         "type": "scatter",
@@ -59,7 +59,7 @@ def dot(look: Theme, x: float, y: float) -> dict[str, Any]:
         "name": "live",
         "x": [significant(x, 4)],
         "y": [significant(y, 4)],
-        "marker": {"color": look.decode, "size": 14, "line": {"color": look.text, "width": 2}},
+        "marker": {"color": look.fill(role), "size": 14, "line": {"color": look.text, "width": 2}},
         "hovertemplate": "now: batch %{x}, %{y:.3g}<extra></extra>",
     }
 
@@ -137,13 +137,14 @@ def crossover(
     return {"data": data, "layout": shape}
 
 
-def ms_axis(look: Theme, times_ms: list[float]) -> dict[str, Any]:
-    """A log axis of step times with room for words above them; what is tiny beside the rest ends
-    at its foot."""
+def ms_axis(look: Theme, times_ms: list[float], span: float = 300.0) -> dict[str, Any]:
+    """A log axis of step times with room for words above them; what is under 1/span of the longest
+    ends at its foot."""
     shown = [t for t in times_ms if t > 0] or [1.0, 10.0]
-    floor = max(min(shown), max(shown) / 300)
+    floor = max(min(shown), max(shown) / span)
     ends = [math.log10(floor * 0.8), math.log10(nice_ceiling(max(shown) * 2.6))]
-    ticks = {"tickvals": [v * 10**p for p in range(-3, 5) for v in (1, 2, 5)]}
+    digits = (1, 2, 5) if ends[1] - ends[0] < 3.5 else (1,)
+    ticks = {"tickvals": [v * 10**p for p in range(-3, 7) for v in digits]}
     return axis(look, "step, ms", type="log", range=ends, **ticks)
 
 

@@ -27,7 +27,9 @@ def overlap(
     more: what reading would add if it were known, written behind its bar.
     """
     rows = [row for row in ("step", "math", "read") if any(p.row == row for p in pieces)]
-    top = nice_ceiling(max((p.start_ms + p.length_ms for p in pieces), default=10.0) * 1.2)
+    top = nice_ceiling(
+        max((p.start_ms + p.length_ms for p in pieces), default=10.0) * (1.6 if more else 1.2)
+    )
     shape = layout(
         look,
         HEIGHT_PX,

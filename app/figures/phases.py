@@ -11,14 +11,13 @@ import pandas as pd
 
 from app.figures.crossover import heading
 from app.figures.data import Figure, numbers, significant
-from app.figures.plane import Decode, Ends, Peaks, Scale, at, axes, slope_degrees
+from app.figures.plane import Decode, Ends, Peaks, Scale, axes
 from app.figures.roofline import kv_cap, roofs
-from app.theme import CALLOUT_PX, Theme, layout, note, rgba
-from app.units import percent, si, three
+from app.theme import CALLOUT_PX, TEXT_PX, Theme, layout, note, rgba
+from app.units import si, three, tick
 
 HEIGHT_PX = 242
 _LEFT = 0.5
-_PLOT_PX = (416, 178)  # inside of the figure at 1280 px
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +37,12 @@ def phases(
     """curve: batch, intensity and achieved_flops of decode steps over batch."""
     ends, scale = _ends(points, curve, peaks), Scale()
     data = [*roofs(peaks, ends, look, scale), _climb(curve, look)]
-    notes = [heading(look, "Both phases under the roofs"), *_roof_notes(peaks, ends, look)]
+    notes = [_heading(peaks, look)]
     if decode:
-        data += kv_cap(decode, ends, look, scale, notes)
+        data += kv_cap(decode, ends, look, scale, notes, 0.45)
     for point in sorted(points, key=lambda p: p.chosen):
         data.append(_dot(point, look))
-        notes.append(_label(point, peaks, ends, look))
+        notes.append(_label(point, peaks, look))
     shape = layout(look, HEIGHT_PX, margin={"l": 66, "r": 10, "t": 24, "b": 40})
     shape |= axes(ends, peaks, None, look, scale, False)
     shape["yaxis"] |= _decades(ends)
@@ -52,33 +51,17 @@ def phases(
     return {"data": data, "layout": shape}
 
 
+def _heading(peaks: Peaks, look: Theme) -> dict[str, Any]:
+    """The roofs stand in the heading, where no point can cover them."""
+    roofs_of = f"{si(peaks.bandwidth, 'B/s')} and {si(peaks.flops, 'FLOP/s')}"
+    text = f"Both phases</b> under {roofs_of}, <b>ridge {three(peaks.ridge)}"
+    return heading(look, text)
+
+
 def _decades(ends: Ends) -> dict[str, Any]:
     powers = range(math.ceil(math.log10(ends.bottom)), math.floor(math.log10(ends.top)) + 1)
     values = [10.0**p for p in powers]
-    return {"tickvals": values, "ticktext": [si(v, "") for v in values]}
-
-
-def _roof_notes(peaks: Peaks, ends: Ends, look: Theme) -> list[dict[str, Any]]:
-    """Over the flat roof at its right end, and along the slope."""
-    flat = note(
-        look,
-        f"{si(peaks.flops, 'FLOP/s')} · ridge {three(peaks.ridge)}",
-        **at(ends.right, peaks.flops, Scale()),
-        xanchor="right",
-        yanchor="bottom",
-        yshift=2,
-    )
-    x = math.sqrt(ends.left * peaks.ridge)
-    slope = note(
-        look,
-        si(peaks.bandwidth, "B/s"),
-        **at(x, peaks.roof(x), Scale()),
-        textangle=-slope_degrees(ends, _PLOT_PX),
-        xanchor="center",
-        yanchor="bottom",
-        yshift=5,
-    )
-    return [flat, slope]
+    return {"tickvals": values, "ticktext": [tick(v, "") for v in values]}
 
 
 def _ends(points: Sequence[Point], curve: pd.DataFrame, peaks: Peaks) -> Ends:
@@ -87,7 +70,7 @@ def _ends(points: Sequence[Point], curve: pd.DataFrame, peaks: Peaks) -> Ends:
     ys = [p.achieved_flops for p in points] + curve["achieved_flops"].tolist()
     left = min(_LEFT, min(xs) * 0.7)
     right = max(4 * peaks.ridge, max(xs) * 1.6)
-    return Ends(left, right, min(peaks.roof(left), min(ys)) * 0.5, peaks.flops * 5)
+    return Ends(left, right, min(peaks.roof(left), min(ys)) * 0.5, peaks.flops * 2.5)
 
 
 def _climb(curve: pd.DataFrame, look: Theme) -> dict[str, Any]:
@@ -121,14 +104,13 @@ def _dot(point: Point, look: Theme) -> dict[str, Any]:
     }
 
 
-def _label(point: Point, peaks: Peaks, ends: Ends, look: Theme) -> dict[str, Any]:
-    """Beside the point, on the side that has room, under the roofs."""
-    across = math.log(point.intensity / ends.left) / math.log(ends.right / ends.left)
-    side = {"xanchor": "right", "xshift": -4} if across > 0.6 else {"xanchor": "left", "xshift": 12}
+def _label(point: Point, peaks: Peaks, look: Theme) -> dict[str, Any]:
+    """In the corner under the flat roof, where no step can be; the dot's colour says whose it is."""
     reached = point.achieved_flops / peaks.roof(point.intensity)
-    share = f", {percent(reached)} of its roof" if reached < 0.995 else ""
-    size = CALLOUT_PX if point.chosen else 13
-    place = at(point.intensity, point.achieved_flops, Scale())
-    back = {"bgcolor": rgba(look.background, 0.75)}
+    share = f": {reached:.0%} of its roof" if reached < 0.995 else ""
+    dot = f'<span style="color:{look.fill(point.phase)}">●</span>'
     text = f"<b>{point.text}</b>{share}" if point.chosen else point.text + share
-    return note(look, text, size, **place, **side, **back, yanchor="top", yshift=-8)
+    size = CALLOUT_PX if point.chosen else TEXT_PX
+    place = {"xref": "paper", "x": 0.99, "yref": "paper", "y": 0.34 if point.chosen else 0.2}
+    back = {"bgcolor": rgba(look.background, 0.75)}
+    return note(look, f"{dot} {text}", size, **place, **back, xanchor="right", yanchor="middle")

@@ -10,7 +10,6 @@ import pandas as pd
 from app.figures.crossover import dot, heading, line, ms_axis
 from app.figures.data import Figure
 from app.theme import Theme, axis, layout, note, rgba
-from app.units import si
 
 HEIGHT_PX = 242
 
@@ -25,11 +24,11 @@ def prompt_cost(curves: pd.DataFrame, now: tuple[float, float], look: Theme, bat
     shape["xaxis"] = _length_axis(look, ends)
     data = _lines(curves, look)
     times_ms = [now[1] * 1e3] + [y for trace in data for y in trace["y"] if y is not None]
-    shape["yaxis"] = ms_axis(look, times_ms)
+    shape["yaxis"] = ms_axis(look, times_ms, 3e4)
     prompts = "a prompt" if batch == 1 else f"{batch:,} prompts"
     shape["annotations"] = [heading(look, f"Prefill of {prompts} over its length")]
-    shape["annotations"] += _equal(curves, look)
-    return {"data": [*data, dot(look, now[0], now[1] * 1e3)], "layout": shape}
+    shape["annotations"] += [*_equal(curves, look), *_names(data, look)]
+    return {"data": [*data, dot(look, now[0], now[1] * 1e3, "prefill")], "layout": shape}
 
 
 def _length_axis(look: Theme, ends: list[float]) -> dict[str, Any]:
@@ -58,7 +57,30 @@ def _equal(curves: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
     over = curves[curves["attention_s"] >= curves["linear_s"]]
     if over.empty:
         return []
-    at, y = float(over["tokens"].iloc[0]), float(over["linear_s"].iloc[0]) * 1e3
-    text = f"attention passes the linear layers near {si(at, 'tokens')}"
-    place = {"x": math.log10(at), "y": math.log10(y), "xanchor": "right", "yanchor": "bottom"}
-    return [note(look, text, **place, xshift=-8, bgcolor=rgba(look.background, 0.75))]
+    row = over.iloc[0]
+    # One part grows with the length and the other with its square: they meet at their ratio.
+    at = float(row["tokens"] * row["linear_s"] / row["attention_s"])
+    text = f"attention passes the linear layers at {at / 1e3:,.3g} thousand tokens"
+    place = {"xref": "paper", "x": 0.01, "yref": "paper", "y": 0.98}
+    return [note(look, text, 14, **place, xanchor="left", yanchor="top")]
+
+
+# Where on its line a name stands (a share of the lengths), and on which side of it.
+_NAMES = {
+    "weights and KV": ("reading", 0.08, "bottom"),
+    "math, linear": ("linear layers", 0.6, "top"),
+    "math, attention": ("attention", 0.8, "top"),
+}
+
+
+def _names(data: list[dict[str, Any]], look: Theme) -> list[dict[str, Any]]:
+    """Each line's name on it; none where the line is unknown."""
+    return [_name(t, look) for t in data if t["name"] in _NAMES and t["y"][-1]]
+
+
+def _name(trace: dict[str, Any], look: Theme) -> dict[str, Any]:
+    text, share, side = _NAMES[trace["name"]]
+    at = round(share * (len(trace["x"]) - 1))
+    place = {"x": math.log10(trace["x"][at]), "y": math.log10(trace["y"][at])}
+    back = {"yshift": 3 if side == "bottom" else -4, "bgcolor": rgba(look.background, 0.6)}
+    return note(look, text, **place, xanchor="left", xshift=6, yanchor=side, **back)

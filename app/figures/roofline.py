@@ -33,7 +33,7 @@ def roofline(
     notes: list[dict[str, Any]] = []
     if peaks:
         data += roofs(peaks, ends, look, scale)
-        notes += roof_notes(peaks, ends, look, scale)
+        notes += _roof_notes(peaks, ends, look, scale)
         data += _above(cloud, peaks, look, scale, notes)
         data += _drop(trail, peaks, ends, look, scale, notes)
     if decode:
@@ -85,8 +85,7 @@ def roofs(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dict[str,
     ]
 
 
-def roof_notes(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dict[str, Any]]:
-    """What the roofs and the ridge are called, and whose peaks they are."""
+def _roof_notes(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dict[str, Any]]:
     top = note(
         look,
         f"compute roof {si(peaks.flops, 'FLOP/s')} ({peaks.source})",
@@ -201,7 +200,12 @@ def _trail(trail: pd.DataFrame, look: Theme, scale: Scale) -> list[dict[str, Any
 
 
 def kv_cap(
-    decode: Decode, ends: Ends, look: Theme, scale: Scale, notes: list[dict[str, Any]]
+    decode: Decode,
+    ends: Ends,
+    look: Theme,
+    scale: Scale,
+    notes: list[dict[str, Any]],
+    flips: float = 0.65,
 ) -> list[dict[str, Any]]:
     """The intensity no batch gets past at this context."""
     cap = intensity_asymptote(decode.model, decode.context)
@@ -209,7 +213,7 @@ def kv_cap(
         return []
     text = f"KV caps decode at {three(cap)} FLOP/byte"
     place = at(cap, ends.bottom, scale)
-    right = math.log10(cap / ends.left) < 0.65 * math.log10(ends.right / ends.left)
+    right = math.log10(cap / ends.left) < flips * math.log10(ends.right / ends.left)
     side = {"xanchor": "left", "xshift": 5} if right else {"xanchor": "right", "xshift": -5}
     notes.append(note(look, text, **place, **side, yanchor="bottom", yshift=4))
     return [

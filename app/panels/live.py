@@ -11,6 +11,7 @@ from app.figures.data import known, records
 from app.figures.strip import strip
 from app.panels import standing
 from app.panels.markup import empty, headline, shares, tile, tiles
+from app.panels.modelled import took
 from app.panels.view import RECORDED, Moment, Params, View
 from app.theme import Theme
 from app.units import count, duration, percent, three
@@ -31,7 +32,7 @@ def panels(
         return waiting_view()
     end_ns = int(newest["end_ns"])
     medians = queries.anatomy(reader, run_id)
-    view = View({"anatomy": anatomy(medians, look)})
+    view = View({"anatomy": anatomy(medians, look, took(run))})
     view.figures["strip"] = _strip(reader, run_id, end_ns, look)
     still_s = standing.idle_s(reader, run_id, end_ns, moment)
     at_ns = end_ns if still_s is None else moment.now_ns

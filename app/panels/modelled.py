@@ -19,6 +19,11 @@ def is_modelled(run: Mapping[str, Any] | None) -> bool:
     return run is not None and run["clock"] == "modelled"
 
 
+def took(run: Mapping[str, Any] | None) -> str:
+    """What the time of a step is: measured, or modelled."""
+    return "modelled" if is_modelled(run) else "measured"
+
+
 def short_device(device: str) -> str:
     """'NVIDIA H100 SXM 80 GB' as it fits in a list: 'H100 SXM 80 GB'."""
     return device.replace("NVIDIA ", "").replace("AMD Instinct ", "").replace("Google ", "")
@@ -96,7 +101,7 @@ def _setting_rows(stated: Mapping[str, Any]) -> list[Row]:
 def _model_rows(run: Mapping[str, Any], config: Mapping[str, Any]) -> list[Row]:
     sources = config.get("model_sources", {})
     kv = f"{run['kv_dtype']}, {count(config.get('kv_blocks_capacity'))} blocks"
-    params = si(config.get("total_params"), "")
+    params = si(config.get("total_params"), "").replace(" G", "B").replace(" M", "M")
     return [
         ("model", f"{run['model']}, {params} parameters", str(sources.get("spec", ""))),
         ("weights", str(run["dtype"]), "read once a step, whatever the batch"),

@@ -72,21 +72,21 @@ def _html(state: State, a: Answer) -> dict[str, str]:
     return {
         "headline": text.headline(a),
         "badge": text.badge(a),
-        "scale": scale(a["b_star_with_kv"] or a["b_star"]),
+        "scale": scale(a["b_star_with_kv"]),
         "slo": text.slo(a),
         "fit": text.fit(a),
         "facts": text.facts(a),
         "assumptions": text.assumptions(a, command(state)),
         "table": what_if_table.table(what_if_table.rows(state), state),
-        "footnotes": text.notes(_notes(state, a)),
+        "footnotes": text.notes(_notes(a)),
     }
 
 
-def scale(star: float) -> str:
-    """Ticks below the slider, and where computing catches up."""
+def scale(star: float | None) -> str:
+    """Ticks below the slider, and where computing catches up; None where it never does."""
     marks = [(2**i, f"{2**i:,}") for i in range(int(math.log2(MOST_BATCH)) + 1)]
     ticks = "".join(f'<i style="left:{_share(n):.2f}%">{text}</i>' for n, text in marks)
-    if star > MOST_BATCH:
+    if star is None or star > MOST_BATCH:
         return ticks
     return f'{ticks}<b style="left:{_share(star):.2f}%" title="B* {three(star)}"></b>'
 
@@ -95,18 +95,13 @@ def _share(batch: float) -> float:
     return 100 * math.log2(max(batch, 1.0)) / math.log2(MOST_BATCH)
 
 
-def _notes(state: State, a: Answer) -> list[str]:
+def _notes(a: Answer) -> list[str]:
     """What a reader of the articles would stumble over, for this state first."""
     first = [what_if_text.crossover(a)]
     if a["b_star"] > 4 * MOST_BATCH:
         first.append(
             f"A B* of {count(a['b_star'])} is a direction, not a size: it only says that "
             f"{three(a['active_params'] / a['total_params'] * 100)}% of the weights compute."
-        )
-    if (state.model, state.context) == ("llama-3.1-8b", 4000):
-        first.append(
-            "The article's 122 sequences take 8.00 B parameters; this model has "
-            f"{three(a['total_params'] / 1e9)} B, which leaves room for one less."
         )
     return [*first, _article_note()]
 

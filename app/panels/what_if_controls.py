@@ -59,7 +59,7 @@ def _bar() -> list[Control]:
     return [
         Control("model", "select", "bar", "", "Model", named),
         Control("device", "select", "bar", "", "Device", chips),
-        Control("tensor_parallel", "select", "bar", "×", "Tensor parallel", _same(_PARALLEL)),
+        Control("tensor_parallel", "select", "bar", "TP", "Tensor parallel", _same(_PARALLEL)),
         Control("dtype", "select", "bar", "weights", "Weights", _same(stored)),
         Control("kv_dtype", "select", "bar", "KV", "KV cache", _same(stored)),
         Control("math_dtype", "select", "bar", "math", "Math", _same(maths)),
@@ -103,6 +103,11 @@ def _more() -> list[Control]:
         Control(
             "composition", "select", "more", "step is", "Composition", _same(tuple(COMPOSITIONS))
         ),
+        number("params", "parameters", "", "In place of the model's, such as 70e9", "model's"),
+        number("active_params", "active", "a token", "In place of the model's", "model's"),
+        number("peak_tflops", "peak", "TFLOP/s", "In place of the device's", "device's"),
+        number("bandwidth_gb", "bandwidth", "GB/s", "In place of the device's", "device's"),
+        number("memory_gb", "memory", "GB", "In place of the device's", "device's"),
         number("kv_bytes_per_token", "KV a token", "bytes", "In place of the model's", "model's"),
         number("output_tokens", "answer", "tokens", "For the whole answer's latency", "none"),
         number("price_per_hour", "price", "per device-hour", "Of one device", "none"),
@@ -113,7 +118,7 @@ _PARALLELS = tuple((str(n), f"{n} device" if n == 1 else f"{n} devices") for n i
 
 
 def _compare() -> list[Control]:
-    chips = tuple((d.name, d.title) for d in devices().values())
+    chips = tuple((name, name) for name in devices())
     stored = tuple(d for d in _WEIGHTS if d in DTYPE_BYTES and d != "fp32")
     return [
         Control("devices", "toggles", "compare", "compare", "Devices to compare", chips),
@@ -146,8 +151,8 @@ PRESETS = (
     Preset("70B FP8: 21 ms", "At most about 48 tokens/s per conversation", {"dtype": "fp8"}),
     Preset(
         "50 ms SLO: 122",
-        "An 8B model with 4,000 tokens each: the memory binds, not the target",
-        _8B | {"batch": 121, "context": 4000, "matmul_fraction": 0.4044},
+        "8 B parameters and 4,000 tokens each at 400 TFLOP/s: the memory binds, not the target",
+        _8B | {"batch": 122, "context": 4000, "params": 8e9, "peak_tflops": 400.0},
     ),
     Preset(
         "DeepSeek V4: B* 9,640",
@@ -163,13 +168,13 @@ PRESETS = (
 
 _PLACES = (
     ("blank", "html", None, "1 / 1 / 2 / 3"),
-    ("overlap", "figure", overlap.HEIGHT_PX, "2 / 1 / 3 / 2"),
+    ("overlap", "figure", overlap.HEIGHT_PX, "2 / 1 / 4 / 2"),
     ("budget", "figure", budget.HEIGHT_PX, "2 / 2 / 3 / 3"),
-    ("slo", "html", None, "3 / 1 / 4 / 2"),
-    ("fit", "html", None, "3 / 2 / 4 / 3"),
-    ("curves", "figure", batch_cost.HEIGHT_PX, "4 / 1 / 5 / 2"),
-    ("phases", "figure", phases.HEIGHT_PX, "4 / 2 / 5 / 3"),
-    ("facts", "html", None, "5 / 1 / 6 / 3"),
+    ("slo", "html", None, "4 / 1 / 5 / 2"),
+    ("fit", "html", None, "3 / 2 / 5 / 3"),
+    ("curves", "figure", batch_cost.HEIGHT_PX, "5 / 1 / 6 / 2"),
+    ("phases", "figure", phases.HEIGHT_PX, "5 / 2 / 6 / 3"),
+    ("facts", "html", None, "6 / 1 / 7 / 3"),
 )
 
 

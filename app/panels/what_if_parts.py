@@ -53,8 +53,7 @@ def _math(a: Answer) -> list[Segment]:
 
 def _step(a: Answer) -> list[Segment]:
     """floor | below roof | links | overhead, as on the Live page."""
-    compute_binds = a["t_compute_s"] > a["t_memory_s"]
-    role = "compute" if compute_binds else "memory"
+    role = _longer(a["t_compute_s"], a["t_memory_s"])
     out: list[Segment] = []
     end = 0.0
     for part, length, fill, below in _step_parts(a, role):
@@ -66,17 +65,28 @@ def _step(a: Answer) -> list[Segment]:
 
 def _step_parts(a: Answer, role: str) -> list[tuple[str, float, str, bool]]:
     link, host = a["t_link_s"] or 0.0, a["overhead_s"]
-    kv = a["t_kv_s"] or 0.0
     if a["composition"] == "additive-kv":
-        longer = "compute" if a["t_compute_s"] > a["t_weights_s"] else "memory"
-        main = max(a["t_compute_s"], a["t_weights_s"])
-        known = [("KV", kv, "cached", False), ("floor", main, longer, False)]
+        known = _one_after_the_other(a)
     else:
         known = [("floor", max(a["t_compute_s"], a["t_memory_s"]), role, False)]
     rest = a["t_step_s"] - link - host - sum(part[1] for part in known)
     below = rest if rest > 1e-6 * a["t_step_s"] else 0.0
     tail = [("below roof", below, role, True), ("links", link, "padding", False)]
     return [*known, *tail, ("overhead", host, "overhead", False)]
+
+
+def _one_after_the_other(a: Answer) -> list[tuple[str, float, str, bool]]:
+    """The linear layers with the weights, then attention with its cache."""
+    attention = a["t_compute_s"] * a["attention_flops"] / a["flops"]
+    linear, kv = a["t_compute_s"] - attention, a["t_kv_s"] or 0.0
+    return [
+        ("floor", max(linear, a["t_weights_s"]), _longer(linear, a["t_weights_s"]), False),
+        ("attention", max(attention, kv), "compute" if attention > kv else "cached", False),
+    ]
+
+
+def _longer(compute_s: float, memory_s: float) -> str:
+    return "compute" if compute_s > memory_s else "memory"
 
 
 def captions(a: Answer, w: WhatIf) -> dict[str, str]:
@@ -93,7 +103,7 @@ def captions(a: Answer, w: WhatIf) -> dict[str, str]:
 def _step_caption(w: WhatIf) -> str:
     d = w.deployment
     if w.composition == "additive-kv":
-        return "KV + max(weights, math)"
+        return "linear layers, then attention"
     if d.matmul_fraction < 1 or d.bandwidth_fraction < 1:
         return f"at {percent(d.bandwidth_fraction)} and {percent(d.matmul_fraction)}"
     return "with links" if d.devices > 1 else "with overhead"

@@ -13,6 +13,7 @@ from engine.errors import UserError, unknown
 from engine.physics.catalogue import CatalogueModel, find_device, models
 from engine.physics.deployment import Deployment
 from engine.physics.model_spec import DTYPE_BYTES
+from engine.physics.overrides import with_params, with_rates
 from engine.physics.whatif import WhatIf
 
 OPTIONS = {"tpot_slo_ms": "tpot-slo"}
@@ -21,6 +22,8 @@ COMPARED = ("a100-sxm-80gb", "h100-sxm", "h200", "b200", "mi300x")
 COMPARED_DTYPES = ("fp16", "fp8")
 ALWAYS = ("model", "device", "dtype", "batch", "context", "phase")
 """What an address says even where it is the default."""
+_COMMAND = (*ALWAYS, "kv_dtype", "math_dtype", "prompt_tokens", "tpot_slo_ms")
+"""What a command says always, since its defaults are not those of the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +49,16 @@ class State:
     overhead_ms: float = 0.0
     link_bandwidth_gb: float | None = None
     usable_memory: float = 1.0
+    params: float | None = None
+    active_params: float | None = None
+    peak_tflops: float | None = None
+    bandwidth_gb: float | None = None
+    memory_gb: float | None = None
     kv_bytes_per_token: float | None = None
     output_tokens: int | None = None
     composition: str = "overlap"
     devices: tuple[str, ...] = COMPARED
     dtypes: tuple[str, ...] = COMPARED_DTYPES
-
-
-_OPTIONAL = (
-    "tpot_slo_ms",
-    "price_per_hour",
-    "link_bandwidth_gb",
-    "kv_bytes_per_token",
-    "output_tokens",
-)
 
 
 def option(field: str) -> str:
@@ -68,6 +67,7 @@ def option(field: str) -> str:
 
 
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(State)}
+_OPTIONAL = {name for name, value in DEFAULTS.items() if value is None} | {"tpot_slo_ms"}
 
 
 def parse(params: Params) -> State:
@@ -131,22 +131,24 @@ _ONLY_HERE = ("devices", "dtypes")
 def command(state: State) -> str:
     """The command line that prints the same answer."""
     words = ["stepscope", "whatif"]
-    for name, text in to_params(state).items():
-        if name not in _ONLY_HERE and text:
-            words += [f"--{name}", shlex.quote(text)]
+    for name, default in DEFAULTS.items():
+        value = getattr(state, name)
+        wanted = name in _COMMAND or value != default
+        if wanted and value is not None and name not in _ONLY_HERE:
+            words += [f"--{option(name)}", shlex.quote(text_of(value))]
     return " ".join(words)
 
 
 def question(state: State) -> WhatIf:
     """What the state asks; UserError where something cannot be."""
     return WhatIf(
-        model=_model(state.model),
+        model=with_params(_model(state.model), state.params, state.active_params),
         deployment=deployment(state),
         batch=state.batch,
         context=state.context,
         phase=state.phase,
         prompt_tokens=state.prompt_tokens,
-        tpot_slo_s=None if state.tpot_slo_ms is None else state.tpot_slo_ms / 1e3,
+        tpot_slo_s=_scaled(state.tpot_slo_ms, 1e-3),
         price_per_hour=state.price_per_hour,
         composition=state.composition,
         usable_memory=state.usable_memory,
@@ -163,14 +165,23 @@ def _model(name: str) -> CatalogueModel:
     return known[name]
 
 
+def _scaled(value: float | None, unit: float) -> float | None:
+    return None if value is None else value * unit
+
+
 def deployment(state: State) -> Deployment:
     """The devices that the state asks about."""
     for dtype in (state.dtype, state.kv_dtype):
         if dtype not in DTYPE_BYTES:
             raise unknown("dtype", dtype, DTYPE_BYTES)
-    link = state.link_bandwidth_gb
     return Deployment(
-        device=find_device(state.device),
+        device=with_rates(
+            find_device(state.device),
+            state.math_dtype,
+            _scaled(state.peak_tflops, 1e12),
+            _scaled(state.bandwidth_gb, 1e9),
+            _scaled(state.memory_gb, 1e9),
+        ),
         weight_dtype=state.dtype,
         kv_dtype=state.kv_dtype,
         math_dtype=state.math_dtype,
@@ -179,5 +190,5 @@ def deployment(state: State) -> Deployment:
         matmul_fraction=state.matmul_fraction,
         bandwidth_fraction=state.bandwidth_fraction,
         overhead_s=state.overhead_ms / 1e3,
-        link_bandwidth=None if link is None else link * 1e9,
+        link_bandwidth=_scaled(state.link_bandwidth_gb, 1e9),
     )

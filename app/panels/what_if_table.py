@@ -13,7 +13,17 @@ from engine.errors import UserError
 from engine.physics.whatif import answer
 
 _LIMITS = {"capacity": "memory", "slo_memory": "reading", "slo_compute": "computing"}
-_HEADS = ("device", "weights", "memory", "reading and math", "step", "bound", "B*", "largest batch")
+_HEADS = (
+    "device",
+    "weights",
+    "memory",
+    "reading and math",
+    "step",
+    "bound",
+    "B*",
+    "largest batch",
+    "tokens/s",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +46,17 @@ def rows(state: State) -> list[Row]:
 
 def _row(state: State, device: str, dtype: str) -> Row:
     try:
-        found = answer(question(replace(state, device=device, dtype=dtype)))
+        found = answer(question(_beside(state, device, dtype)))
     except UserError as error:
         return Row(device, dtype, None, str(error))
     return Row(device, dtype, found)
+
+
+def _beside(state: State, device: str, dtype: str) -> State:
+    """The same question of another device: rates and a price that were given are the first's."""
+    given = ("peak_tflops", "bandwidth_gb", "memory_gb", "price_per_hour")
+    fresh: dict[str, Any] = {} if device == state.device else dict.fromkeys(given)
+    return replace(state, device=device, dtype=dtype, **fresh)
 
 
 def table(found: list[Row], state: State) -> str:
@@ -47,13 +64,14 @@ def table(found: list[Row], state: State) -> str:
     known = [r.answer for r in found if r.answer]
     longest = max((max(a["t_memory_s"], a["t_compute_s"]) for a in known), default=1.0)
     priced = state.price_per_hour is not None
-    heads = (*_HEADS, "tokens/s", *(("1M tokens out",) if priced else ()))
+    heads = (*_HEADS, *(("1M tokens out",) if priced else ()))
     head = "".join(f"<th>{name}</th>" for name in heads)
-    body = "".join(_line(row, state, longest, len(heads)) for row in found)
+    body = "".join(_line(row, state, longest) for row in found)
     return f'<table class="wi-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
-def _line(row: Row, state: State, longest: float, columns: int) -> str:
+def _line(row: Row, state: State, longest: float) -> str:
+    priced = state.price_per_hour is not None
     here = (row.device, row.dtype) == (state.device, state.dtype)
     mark = ' class="wi-here"' if here else ""
     change = escape(urlencode({"device": row.device, "dtype": row.dtype}))
@@ -62,14 +80,13 @@ def _line(row: Row, state: State, longest: float, columns: int) -> str:
     button = f'<button type="button" data-set="{change}">{escape(several + name)}</button>'
     cells = [button, escape(row.dtype)]
     if row.answer is None:
-        rest = f'<td colspan="{columns - 2}" class="wi-why">{escape(row.reason)}</td>'
+        rest = f'<td colspan="{len(_HEADS)}" class="wi-why">{escape(row.reason)}</td>'
     else:
-        rest = "".join(f"<td>{c}</td>" for c in _cells(row.answer, longest))
+        rest = "".join(f"<td>{c}</td>" for c in _cells(row.answer, longest, priced))
     return f"<tr{mark}>{''.join(f'<td>{c}</td>' for c in cells)}{rest}</tr>"
 
 
-def _cells(a: dict[str, Any], longest: float) -> list[str]:
-    prices = a["prices"]
+def _cells(a: dict[str, Any], longest: float, priced: bool) -> list[str]:
     return [
         escape(_memory(a)),
         _bars(a, longest),
@@ -78,8 +95,15 @@ def _cells(a: dict[str, Any], longest: float) -> list[str]:
         three(a["b_star"]),
         _largest(a),
         three(a["tokens_per_s"]),
-        *([] if prices is None else [three(prices["per_million_output_tokens"])]),
+        *_price(a, priced),
     ]
+
+
+def _price(a: dict[str, Any], priced: bool) -> list[str]:
+    """Nothing without a price; a dash where it is not this device's."""
+    if not priced:
+        return []
+    return [three(a["prices"] and a["prices"]["per_million_output_tokens"])]
 
 
 def _memory(a: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app.panels import markup
-from app.units import count, duration, milliseconds, si, three
+from app.units import count, duration, milliseconds, percent, si, three
 from engine.physics.model_spec import dtype_bytes
 
 Answer = dict[str, Any]
@@ -35,14 +35,17 @@ def _outcome(a: Answer) -> str:
 
 def badge(a: Answer) -> str:
     """What stands behind every number of the page."""
+    shares = {a["assumptions"][f"{name}_fraction"] for name in ("matmul", "bandwidth")}
+    of = "" if shares == {1.0} else f"{' and '.join(percent(s) for s in sorted(shares))} of "
     several = f"{a['devices']} × " if a["devices"] > 1 else ""
-    says = f"MODELLED · {several}{a['device_title']}, peaks of the datasheet"
-    return f'<span title="{escape(says)}">MODELLED</span> <u>assumptions</u>'
+    says = f"MODELLED · {several}{a['device_title']}, {of}the datasheet's peaks"
+    return f'<span title="{escape(says)}">MODELLED · {of}datasheet</span> <u>assumptions</u>'
 
 
 def slo(a: Answer) -> str:
     """The largest batch and the limit that binds it."""
-    return f'<p class="wi-answer">{escape(a["sentences"]["slo"])}</p>'
+    first, colon, rest = a["sentences"]["slo"].partition(": ")
+    return f'<p class="wi-answer"><b>{escape(first + colon)}</b>{escape(rest)}</p>'
 
 
 def fit(a: Answer) -> str:
@@ -116,6 +119,8 @@ def _fewer_bytes(a: Answer) -> tuple[str, str]:
     same = [s for s in fewer if s["kv_dtype"] == a["kv_dtype"]]
     if not same:
         return "–", "no narrower weights"
+    if max(s["speed_up"] for s in same) < 1.005:
+        return "×1.00", "narrower weights gain nothing"
     gains = " · ".join(f"×{three(s['speed_up'])}" for s in same)
     return gains, f"the step with {' · '.join(s['dtype'] for s in same)} weights"
 

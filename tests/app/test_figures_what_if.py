@@ -196,7 +196,7 @@ def test_a_prompts_linear_and_quadratic_parts() -> None:
     assert named(figure, "math, linear")["y"][1] == pytest.approx(102.4)
     assert named(figure, "math, attention")["y"][2] == pytest.approx(268.4)
     assert named(figure, "live")["x"] == [4096]
-    assert "attention passes the linear layers near 262 ktokens" in texts(figure)
+    assert "attention passes the linear layers at 100 thousand tokens" in texts(figure)
 
 
 def test_attention_of_an_unknown_shape_is_no_zero() -> None:
