@@ -200,7 +200,10 @@ def _invitation() -> str:
         return "the model is loading"
     params = ready.model.get("total_params")
     size = f", {si(params, '')} parameters".replace(" M ", "M ") if params else ""
-    return f"Ask {ready.run.get('model')}{size}"
+    model = ready.run.get("model")
+    if ready.run.get("clock") == "modelled":
+        return f"Ask a modelled {model}: its text is synthetic"
+    return f"Ask {model}{size}"
 
 
 def _preset(name: str) -> None:

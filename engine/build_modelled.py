@@ -36,9 +36,8 @@ class DeploymentTime:
 
     def __call__(self, batch: ScheduledBatch) -> StepParts:
         """The overhead is the host's; exchanging over links is part of the forward pass."""
-        rows = sum(chunk.rows for chunk in batch.chunks)
         cost = step_cost(batch, self._accounting)
-        times = self._deployment.step_times(self._accounting.spec, cost, rows)
+        times = self._deployment.step_times(self._accounting.spec, cost, batch.rows)
         return StepParts(times.overhead_s, times.t_step_s - times.overhead_s)
 
 

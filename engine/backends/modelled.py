@@ -39,7 +39,7 @@ class ModelledBackend(Backend):
         self._clock.advance(inputs.forward_s)
 
     def sample(self, batch: ScheduledBatch, logits: None) -> StepOutput:
-        return StepOutput([self._tokens.next(c.sequence) for c in batch.chunks if c.samples])
+        return StepOutput(self._tokens.of(batch))
 
     def forget(self, request_id: int) -> None:
         self._tokens.forget(request_id)

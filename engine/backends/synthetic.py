@@ -7,6 +7,10 @@ from collections.abc import Sequence as Items
 from typing import Protocol
 from zlib import crc32
 
+import numpy as np
+
+from engine.batch import ScheduledBatch
+from engine.decodes import Decodes, Ints, Members
 from engine.sequence import Sequence
 
 SENTENCES = (
@@ -35,23 +39,39 @@ class SyntheticTokens:
 
     def __init__(self, encoder: Encoder) -> None:
         pieces = [encoder.encode(f" {sentence}") for sentence in SENTENCES]
-        self._ids = [token for piece in pieces for token in piece]
+        self._ids: Ints = np.array([token for piece in pieces for token in piece], np.int64)
         lengths = [len(piece) for piece in pieces]
         self._sentence_starts = [sum(lengths[:n]) for n in range(len(lengths))]
         self._starts: dict[int, int] = {}
+        self._members: Members | None = None  # whose starts are kept as a column
+        self._column: Ints = np.zeros(0, np.int64)
 
-    def next(self, sequence: Sequence) -> int:
-        """The token that follows what the sequence has."""
+    def of(self, batch: ScheduledBatch) -> Ints:
+        """The next token of every chunk that samples, in order of the batch."""
+        others = [self._following(c.sequence) for c in batch.others if c.samples]
+        at = np.array(others, np.int64)
+        if batch.decodes is not None:
+            at = np.concatenate([self._of_decodes(batch.decodes), at])
+        return self._ids[at % len(self._ids)]
+
+    def _of_decodes(self, decodes: Decodes) -> Ints:
+        """Places in the text, [members]; runs in every step, hence on columns."""
+        if decodes.members is not self._members:
+            self._members = decodes.members
+            starts = [self._start(sequence) for sequence in decodes.members.sequences]
+            self._column = np.array(starts, np.int64)
+        return self._column + decodes.indexes
+
+    def _following(self, sequence: Sequence) -> int:
+        return self._start(sequence) + sequence.output_tokens
+
+    def _start(self, sequence: Sequence) -> int:
+        """Answers begin at the sentence that the prompt decides."""
         start = self._starts.get(sequence.request_id)
         if start is None:
-            start = self._begin(sequence)
-        return self._ids[(start + sequence.output_tokens) % len(self._ids)]
-
-    def _begin(self, sequence: Sequence) -> int:
-        """Answers begin at the sentence that the prompt decides."""
-        starts = self._sentence_starts
-        start = starts[_digest(sequence.request.prompt_token_ids) % len(starts)]
-        self._starts[sequence.request_id] = start
+            starts = self._sentence_starts
+            start = starts[_digest(sequence.request.prompt_token_ids) % len(starts)]
+            self._starts[sequence.request_id] = start
         return start
 
     def forget(self, request_id: int) -> None:
