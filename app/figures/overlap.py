@@ -27,9 +27,9 @@ def overlap(
     more: what reading would add if it were known, written behind its bar.
     """
     rows = [row for row in ("step", "math", "read") if any(p.row == row for p in pieces)]
-    top = nice_ceiling(
-        max((p.start_ms + p.length_ms for p in pieces), default=10.0) * (1.6 if more else 1.2)
-    )
+    room = 1.6 if more else 1.35 if "step" in rows else 1.2
+    longest = max((p.start_ms + p.length_ms for p in pieces), default=10.0)
+    top = nice_ceiling(longest * room)
     shape = layout(
         look,
         HEIGHT_PX,
@@ -39,6 +39,7 @@ def overlap(
     shape["xaxis"] = axis(look, **ms_ticks(top), range=[0, top])
     shape["yaxis"] = _rows(rows, captions, look)
     shape["annotations"] = [_end(pieces, row, more if row == "read" else "", look) for row in rows]
+    shape["annotations"] += _key(pieces, look)
     data = [_trace(p, rows, look, top) for p in pieces]
     return {"data": data, "layout": shape}
 
@@ -75,3 +76,16 @@ def _end(pieces: Sequence[Segment], row: str, more: str, look: Theme) -> dict[st
     text = f"<b>{milliseconds(max(ends) / 1e3)}</b>" + (f" {more}" if more else "")
     place = {"x": significant(max(ends), 5), "y": rows.index(row)}
     return note(look, text, CALLOUT_PX, **place, xanchor="left", xshift=5)
+
+
+def _key(pieces: Sequence[Segment], look: Theme) -> list[dict[str, Any]]:
+    """What the step spends beyond its floor, with its share, right of the bars."""
+    beyond = [p for p in pieces if p.row == "step" and p.part not in ("floor", "attention")]
+    out = []
+    for line, piece in enumerate(beyond):
+        glyph = "▨" if piece.below_roof else "■"
+        mark = f'<span style="color:{look.fill(piece.role)}">{glyph}</span>'
+        text = f"{mark} {piece.part} {milliseconds(piece.length_ms / 1e3)}"
+        place = {"xref": "paper", "x": 1, "yref": "paper", "y": 0.98 - 0.16 * line}
+        out.append(note(look, text, **place, xanchor="right", yanchor="top"))
+    return out

@@ -105,7 +105,7 @@ def _dot(point: Point, look: Theme) -> dict[str, Any]:
 
 
 def _label(point: Point, peaks: Peaks, look: Theme) -> dict[str, Any]:
-    """In the corner under the flat roof, where no step can be; the dot's colour says whose it is."""
+    """In the corner under the flat roof, where no step can be, with the colour of its dot."""
     reached = point.achieved_flops / peaks.roof(point.intensity)
     share = f": {reached:.0%} of its roof" if reached < 0.995 else ""
     dot = f'<span style="color:{look.fill(point.phase)}">●</span>'

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app.panels import markup
-from app.units import count, duration, milliseconds, percent, si, three
+from app.units import count, duration, milliseconds, si, three
 from engine.physics.model_spec import dtype_bytes
 
 Answer = dict[str, Any]
@@ -36,7 +36,7 @@ def _outcome(a: Answer) -> str:
 def badge(a: Answer) -> str:
     """What stands behind every number of the page."""
     shares = {a["assumptions"][f"{name}_fraction"] for name in ("matmul", "bandwidth")}
-    of = "" if shares == {1.0} else f"{' and '.join(percent(s) for s in sorted(shares))} of "
+    of = "" if shares == {1.0} else f"{', '.join(f'{s * 100:g}%' for s in sorted(shares))} of "
     several = f"{a['devices']} × " if a["devices"] > 1 else ""
     says = f"MODELLED · {several}{a['device_title']}, {of}the datasheet's peaks"
     return f'<span title="{escape(says)}">MODELLED · {of}datasheet</span> <u>assumptions</u>'
@@ -57,7 +57,7 @@ def fit(a: Answer) -> str:
     return f'<p class="wi-answer wi-bad" title="{escape(a["sentences"]["fit"])}">{what}</p>'
 
 
-_MOST_WAYS = 5
+_MOST_WAYS = 4
 
 
 def _shortest(ways: list[dict[str, Any]]) -> list[dict[str, Any]]:

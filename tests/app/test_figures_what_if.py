@@ -179,7 +179,7 @@ def test_both_phases_stand_under_the_roofs(look: Theme) -> None:
     assert left < 1 < 4000 < right
     for roof in ("memory roof", "compute roof"):
         assert named(figure, roof)["line"]["dash"] == "dash"  # the datasheet's
-    assert "70.0% of its roof" in texts(figure)
+    assert "70% of its roof" in texts(figure)
     assert texts(figure).count("of its roof") == 1
 
 
@@ -204,3 +204,11 @@ def test_attention_of_an_unknown_shape_is_no_zero() -> None:
     json.dumps(figure, allow_nan=False)
     assert named(figure, "math, attention")["y"] == [None] * 4
     assert "8 prompts" in texts(figure)
+
+
+def test_what_a_step_spends_beyond_its_floor_is_named() -> None:
+    links = Segment("step", "links", 62.0, 3.0, "padding")
+    figure = overlap([*PIECES, *STEP, links], {}, LIGHT)
+    assert "below roof 12.0 ms" in texts(figure)
+    assert "links 3.00 ms" in texts(figure)
+    assert "floor" not in texts(figure)
