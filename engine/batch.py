@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.decodes import Decodes, TokenIds
+from engine.physics.cost import StepCost
 from engine.sequence import Sequence
 
 
@@ -100,6 +101,7 @@ class ScheduledBatch:
     admitted: list[Sequence] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
     prefix_hit_tokens: int = 0
+    cost: StepCost | None = None  # kept by engine.step_record.step_cost
     _decode_chunks: list[Chunk] | None = None
 
     @property

@@ -28,16 +28,21 @@ class Members:
     """Who decodes together, in order of arrival, and what does not change about them.
 
     Columns [members]: request_ids, slots, prompt_tokens; last_starts, the position whose step
-    emits the last token that was asked for. watched: places of those that a token or a text may
-    end sooner.
+    emits the last token that was asked for; ones, phases. watched: places of those that a token or
+    a text may end sooner.
     """
 
-    __slots__ = ("last_starts", "prompt_tokens", "request_ids", "sequences", "slots", "watched")
+    __slots__ = (
+        *("last_starts", "ones", "phases", "prompt_tokens", "request_ids", "sequences", "slots"),
+        "watched",
+    )
 
     def __init__(self, sequences: list[Sequence]) -> None:
+        count = len(sequences)
         self.sequences = sequences
-        self.request_ids = array("q", [s.request_id for s in sequences])
-        self.slots = array("q", [-1 if s.slot is None else s.slot for s in sequences])
+        self.request_ids = np.array([s.request_id for s in sequences], np.int64)
+        self.slots = np.array([s.slot for s in sequences], np.int64)
+        self.ones, self.phases = np.ones(count, np.int64), ["decode"] * count
         self.prompt_tokens = np.array([s.prompt_tokens for s in sequences], np.int64)
         self.last_starts = np.array([s.max_tokens_total - 2 for s in sequences], np.int64)
         self.watched = [i for i, s in enumerate(sequences) if s.may_stop]

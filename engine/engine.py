@@ -8,11 +8,14 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from engine.admission import check_kv_blocks, check_request
 from engine.backends.base import Backend
-from engine.batch import Preemption, ScheduledBatch, StepOutput
+from engine.batch import Preemption, ScheduledBatch
 from engine.block_manager import BlockManager
 from engine.clock import REAL_CLOCK, Clock
+from engine.decodes import Decodes, Ints, int_column
 from engine.detokenizer import Detokenizer
 from engine.messages import TokenMessage
 from engine.request import Request
@@ -26,7 +29,13 @@ from engine.schedulers import (
 )
 from engine.sequence import Sequence
 from engine.sink import Sink
-from engine.step_record import Accounting, StepTiming, sequence_steps, step_record
+from engine.step_record import (
+    Accounting,
+    StepTiming,
+    sequence_steps,
+    step_record,
+    token_message,
+)
 from telemetry.clock import NS_PER_S
 from telemetry.schema import BlockRecord, EventRecord
 
@@ -103,7 +112,8 @@ class Engine:
         else:
             self.scheduler.finished(sequence)
         finished = [(request_id, "cancelled")]
-        self._emit(TokenMessage(self.steps - 1, now, [], [], [], finished))
+        nothing = int_column(())
+        self._emit(TokenMessage(self.steps - 1, now, nothing, nothing, nothing, finished))
         if not self.has_work:
             self._record_blocks()
         return True
@@ -186,7 +196,7 @@ class Engine:
         plan = self.scheduler.schedule(entered)
         for preemption in plan.preemptions:
             self._preempted(preemption)
-        if not plan.chunks:
+        if not plan.num_chunks:
             self.idle()
             return False
         # While work waits, a step starts where the last one ended: commands, load and telemetry
@@ -203,10 +213,11 @@ class Engine:
         for sequence in plan.admitted:
             if sequence.admitted_ns is None:
                 sequence.admitted_ns = entered
-        finished = self._apply(plan, output)
+        tokens = np.asarray(output.token_ids, np.int64)
+        finished = self._apply(plan, tokens)
         end = self.clock.now_ns()
         timing = StepTiming(start, scheduled, prepared, forwarded, end, self._new_switches())
-        self._publish(plan, timing, finished)
+        self._publish(plan, tokens, timing, finished)
         return True
 
     def _preempted(self, preemption: Preemption) -> None:
@@ -215,21 +226,30 @@ class Engine:
         self.event("preempt", {"request_id": sequence.request_id, **detail})
         self._sink.request(sequence.record())
 
-    def _apply(self, plan: ScheduledBatch, output: StepOutput) -> list[tuple[Sequence, str]]:
-        """Advance every sequence; those that have ended, with the reason."""
-        finished = []
-        sampling = (c for c in plan.chunks if c.samples)
-        tokens = {id(c): t for c, t in zip(sampling, output.token_ids, strict=True)}
-        for chunk in plan.chunks:
-            if chunk.padded:
-                continue
-            self.queue.computed(chunk)
-            if chunk.emits:
-                chunk.sequence.token_ids.append(tokens[id(chunk)])
+    def _apply(self, plan: ScheduledBatch, tokens: Ints) -> list[tuple[Sequence, str]]:
+        """Advance every sequence; those that have ended, with the reason, in order of the batch."""
+        finished = [] if plan.decodes is None else self._apply_decodes(plan.decodes, tokens)
+        sampled = iter(tokens[plan.num_decodes :].tolist())
+        for chunk in plan.others:
+            token = next(sampled) if chunk.samples else None
+            if not chunk.padded:
+                self.queue.computed(chunk)
+            if chunk.emits and token is not None:
+                chunk.sequence.token_ids.append(token)
                 reason = self._stop_reason(chunk.sequence)
                 if reason is not None:
                     finished.append((chunk.sequence, reason))
         return finished
+
+    def _apply_decodes(self, decodes: Decodes, tokens: Ints) -> list[tuple[Sequence, str]]:
+        self.queue.computed_decodes(decodes)
+        sequences = decodes.members.sequences
+        for sequence, token in zip(sequences, tokens[: len(decodes)].tolist(), strict=True):
+            sequence.token_ids.append(token)
+        reasons: dict[int, str | None] = dict.fromkeys(decodes.at_length(), "length")
+        for place in decodes.members.watched:
+            reasons[place] = self._stop_reason(sequences[place])
+        return [(sequences[at], why) for at, why in sorted(reasons.items()) if why is not None]
 
     def _stop_reason(self, sequence: Sequence) -> str | None:
         params, token = sequence.request.sampling, sequence.token_ids[-1]
@@ -243,25 +263,20 @@ class Engine:
         return "length" if sequence.output_tokens >= params.max_tokens else None
 
     def _publish(
-        self, plan: ScheduledBatch, timing: StepTiming, finished: list[tuple[Sequence, str]]
+        self,
+        plan: ScheduledBatch,
+        tokens: Ints,
+        timing: StepTiming,
+        finished: list[tuple[Sequence, str]],
     ) -> None:
         """Tokens first, since a person waits for them; then telemetry; then slots are freed."""
-        emitting = [c.sequence for c in plan.chunks if c.emits]
-        self._emit(
-            TokenMessage(
-                self.steps,
-                timing.end_ns,
-                [s.request_id for s in emitting],
-                [s.output_tokens - 1 for s in emitting],
-                [s.token_ids[-1] for s in emitting],
-                [(s.request_id, reason) for s, reason in finished],
-            )
-        )
+        ended = [(s.request_id, reason) for s, reason in finished]
+        self._emit(token_message(self.steps, timing.end_ns, plan, tokens, ended))
         self._record(plan, timing)
-        for sequence in emitting:
-            if sequence.first_token_ns is None:
-                sequence.first_token_ns = timing.end_ns
-                self._sink.request(sequence.record())
+        for chunk in plan.others:
+            if chunk.emits and chunk.sequence.first_token_ns is None:
+                chunk.sequence.first_token_ns = timing.end_ns
+                self._sink.request(chunk.sequence.record())
         for sequence, reason in finished:
             self._finish(sequence, reason, timing.end_ns)
             self.scheduler.finished(sequence)

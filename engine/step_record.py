@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.batch import Chunk, ScheduledBatch
+from engine.decodes import Decodes, Ints, int_column
+from engine.messages import TokenMessage
 from engine.physics import cost as physics
 from engine.physics.model_spec import ModelSpec
 from engine.quantisation import counted_as, head_dtype, step_dtype
@@ -61,11 +63,11 @@ class StepTiming:
 class _Mix:
     """Counts of a batch by kind of chunk. Each real token is counted in exactly one kind."""
 
-    def __init__(self, chunks: list[Chunk]) -> None:
-        self.prefill_seqs = self.decode_seqs = self.recompute_seqs = self.padded_slots = 0
-        self.prefill_tokens = self.decode_tokens = 0
-        self.recomputed_tokens = self.padded_prefill_tokens = 0
-        for chunk in chunks:
+    def __init__(self, plan: ScheduledBatch) -> None:
+        self.prefill_seqs = self.recompute_seqs = self.padded_slots = 0
+        self.decode_seqs = self.decode_tokens = plan.num_decodes
+        self.prefill_tokens = self.recomputed_tokens = self.padded_prefill_tokens = 0
+        for chunk in plan.others:
             phase = chunk.phase
             if phase == "decode":
                 self.decode_seqs += 1
@@ -92,9 +94,14 @@ class _Mix:
 
 def step_cost(plan: ScheduledBatch, accounting: Accounting) -> physics.StepCost:
     """What a batch runs and moves, counted exactly; the same before and after it has run."""
-    dtype, head = accounting.step_dtypes(sum(c.rows for c in plan.chunks))
-    works = [_work(c) for c in plan.chunks]
-    return physics.count_step(accounting.spec, works, dtype, accounting.kv_dtype, head)
+    if plan.cost is None:
+        dtype, head = accounting.step_dtypes(plan.rows)
+        works = [_work(c) for c in plan.others]
+        starts = plan.decodes.starts if plan.decodes else ()
+        plan.cost = physics.count_step(
+            accounting.spec, works, dtype, accounting.kv_dtype, head, starts
+        )
+    return plan.cost
 
 
 def step_record(
@@ -107,7 +114,7 @@ def step_record(
     evictions: int,
 ) -> StepRecord:
     """Called after the step and before finished sequences give back their slots."""
-    mix = _Mix(plan.chunks)
+    mix = _Mix(plan)
     cost = step_cost(plan, accounting)
     peaks = accounting.peaks
     modelled = physics.times(cost, peaks.flops, peaks.bandwidth)
@@ -183,13 +190,53 @@ def _work(chunk: Chunk) -> physics.ChunkWork:
 
 def sequence_steps(plan: ScheduledBatch) -> SequenceSteps:
     """What each sequence got; called while all of them still hold their slots."""
-    columns = SequenceSteps()
-    for chunk in plan.chunks:
-        columns.request_id.append(chunk.sequence.request_id)
-        columns.slot.append(chunk.sequence.slot if chunk.sequence.slot is not None else -1)
-        columns.phase.append(chunk.phase)
-        columns.tokens.append(chunk.rows)
-        columns.emitted_tokens.append(int(chunk.emits))
-        columns.context_tokens.append(chunk.end)
-        columns.computed_context_tokens.append(chunk.start)
-    return columns
+    others = SequenceSteps(
+        request_id=[c.sequence.request_id for c in plan.others],
+        slot=[-1 if c.sequence.slot is None else c.sequence.slot for c in plan.others],
+        phase=[c.phase for c in plan.others],
+        tokens=[c.rows for c in plan.others],
+        emitted_tokens=[int(c.emits) for c in plan.others],
+        context_tokens=[c.end for c in plan.others],
+        computed_context_tokens=[c.start for c in plan.others],
+    )
+    return others if plan.decodes is None else _decode_steps(plan.decodes).followed_by(others)
+
+
+def _decode_steps(decodes: Decodes) -> SequenceSteps:
+    members, ones = decodes.members, decodes.members.ones
+    return SequenceSteps(
+        request_id=members.request_ids,
+        slot=members.slots,
+        phase=members.phases,
+        tokens=ones,
+        emitted_tokens=ones,
+        context_tokens=decodes.contexts,
+        computed_context_tokens=decodes.start,
+    )
+
+
+def token_message(
+    step: int,
+    t_ns: int,
+    plan: ScheduledBatch,
+    tokens: Ints,
+    finished: list[tuple[int, str]],
+) -> TokenMessage:
+    """What a step emitted; called when its sequences know their new tokens.
+
+    tokens: of every chunk that samples, in order of the batch; those of padded rows stay behind.
+    """
+    others = [c.sequence for c in plan.others if c.emits]
+    ids, indexes = int_column([s.request_id for s in others]), [s.output_tokens - 1 for s in others]
+    emitted = int_column([s.token_ids[-1] for s in others])
+    if plan.decodes is None:
+        return TokenMessage(step, t_ns, ids, int_column(indexes), emitted, finished)
+    decodes = plan.decodes
+    return TokenMessage(
+        step,
+        t_ns,
+        int_column(decodes.members.request_ids) + ids,
+        int_column(decodes.indexes) + int_column(indexes),
+        int_column(tokens[: len(decodes)]) + emitted,
+        finished,
+    )

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from telemetry.ddl import arrow_schema
@@ -53,11 +54,17 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def token_table(messages: Sequence[Tokens]) -> pa.Table:
     """Messages of the token channel as rows of `tokens`, in the order they came."""
     lengths = [len(m.request_ids) for m in messages]
-    columns: dict[str, Any] = {
-        "request_id": [i for m in messages for i in m.request_ids],
-        "index": [i for m in messages for i in m.indexes],
-        "token_id": [i for m in messages for i in m.token_ids],
+    columns = {
+        "request_id": _one_column([m.request_ids for m in messages]),
+        "index": _one_column([m.indexes for m in messages]),
+        "token_id": _one_column([m.token_ids for m in messages]),
         "step": np.repeat(np.array([m.step for m in messages], np.int64), lengths),
         "t_ns": np.repeat(np.array([m.t_ns for m in messages], np.int64), lengths),
     }
-    return pa.table(columns, schema=arrow_schema("tokens"))
+    schema = arrow_schema("tokens")
+    arrays = [pa.array(columns[f.name]).cast(f.type) for f in schema]
+    return pa.table(arrays, schema=schema)
+
+
+def _one_column(parts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.zeros(0, np.int64), *(np.asarray(p, np.int64) for p in parts)])

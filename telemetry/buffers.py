@@ -21,6 +21,7 @@ from telemetry.ddl import arrow_schema
 MISSING = -(2**63)
 NO_CODE = -1
 Ints = npt.NDArray[np.int64]
+IntColumn = Sequence[int] | Ints
 
 
 class Codes(dict[str | None, int]):
@@ -107,19 +108,19 @@ class SequenceColumns(Protocol):
     """Columns of `sequence_steps` for one step; engine.sink.SequenceSteps is one."""
 
     @property
-    def request_id(self) -> Sequence[int]: ...
+    def request_id(self) -> IntColumn: ...
     @property
-    def slot(self) -> Sequence[int]: ...
+    def slot(self) -> IntColumn: ...
     @property
     def phase(self) -> Sequence[str]: ...
     @property
-    def tokens(self) -> Sequence[int]: ...
+    def tokens(self) -> IntColumn: ...
     @property
-    def emitted_tokens(self) -> Sequence[int]: ...
+    def emitted_tokens(self) -> IntColumn: ...
     @property
-    def context_tokens(self) -> Sequence[int]: ...
+    def context_tokens(self) -> IntColumn: ...
     @property
-    def computed_context_tokens(self) -> Sequence[int]: ...
+    def computed_context_tokens(self) -> IntColumn: ...
 
 
 class Columns:
@@ -128,6 +129,7 @@ class Columns:
     def __init__(self, layout: Layout, capacity: int) -> None:
         self._layout = layout
         self._phase = layout.codes["phase"]
+        self._last_phases: tuple[Sequence[str], Ints] = ((), np.zeros(0, np.int64))
         self._allocate(capacity)
         self._used = 0
 
@@ -154,9 +156,16 @@ class Columns:
             if len(values) != count:  # numpy would repeat a single value
                 raise ValueError(f"sequence_steps: {len(values)} {name} for {count} request_id")
             data[here] = values
-        self._data["phase"][here] = [self._phase[p] for p in sequences.phase]
+        self._data["phase"][here] = self._phase_codes(sequences.phase)
         self._data["step"][here] = step
         self._used = end
+
+    def _phase_codes(self, phases: Sequence[str]) -> Ints:
+        """While only decodes run, every step hands over the same list."""
+        if phases is not self._last_phases[0]:
+            codes = np.array([self._phase[p] for p in phases], np.int64)
+            self._last_phases = (phases, codes)
+        return self._last_phases[1]
 
     def take(self) -> pa.Table:
         """The rows as Arrow, leaving the buffer empty."""
