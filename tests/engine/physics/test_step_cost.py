@@ -83,6 +83,14 @@ def test_dtypes_scale_their_own_part() -> None:
     assert mixed.kv_read_bytes * 4 == fp32(*chunk).kv_read_bytes
 
 
+def test_the_head_may_have_its_own_dtype() -> None:
+    chunk = [ChunkWork(1, 5, sampled=1)]
+    apart = count_step(TINY, chunk, "bf16", "bf16", "int8")
+    assert apart.weight_bytes == 2 * (LINEAR + NORMS + 4) + 1 * HEAD
+    same = count_step(TINY, chunk, "bf16", "bf16")
+    assert same == count_step(TINY, chunk, "bf16", "bf16", "bf16")
+
+
 def test_a_preempted_sequence_recomputes_and_then_decodes() -> None:
     """Seven of its eight tokens were computed before: what it needs is one decode."""
     again = fp32(ChunkWork(tokens=8, start=0, sampled=1, recomputed=7))

@@ -94,6 +94,13 @@ def test_a_latent_prefill_is_expanded() -> None:
     assert later.kv_read_bytes == 10 * 72
 
 
+def test_a_latent_token_with_padding_behind_it_is_a_longer_chunk() -> None:
+    cost = fp32(LATENT, ChunkWork(1, 3, padded_tokens=2, sampled=1))
+    assert cost.linear_flops == 2 * (3 * LATENT.linear_params + 3 * 3 * 60)
+    assert cost.attention_flops == 3 * (4 + 5 + 6) * 28
+    assert cost.kv_read_bytes == 6 * 72
+
+
 def test_windows_by_hand() -> None:
     near = fp32(WINDOW, ChunkWork(1, 2, sampled=1))
     assert near == fp32(TINY, ChunkWork(1, 2, sampled=1))
