@@ -17,11 +17,29 @@ def print_answer(a: dict[str, Any]) -> None:
     for name, value, made_of in (*_step_rows(a), *_more_rows(a)):
         table.add_row(name, value, made_of)
     console.print(table)
+    if a["phase"] == "prefill":
+        console.print(_lengths(a))
     for sentence in a["sentences"].values():
         console.print(f"- {sentence}", highlight=False)
     for missing in a["unknown"]:
         console.print(f"- Not known: {missing}.", highlight=False)
+    for note in a["notes"]:
+        console.print(f"- Note: {note}.", highlight=False)
     console.print(f"- {_rests_on(a)}", highlight=False)
+
+
+def _lengths(a: dict[str, Any]) -> Table:
+    """One prompt by itself, over its length."""
+    table = Table(
+        title="One prompt by itself", title_justify="left", box=None, padding=(0, 2, 0, 0)
+    )
+    for column in ("tokens", "linear", "attention", "reading", "prefill", "tokens/s"):
+        table.add_column(column, justify="right")
+    for p in a["prefill"]["over_length"]:
+        times = (p["t_linear_s"], p["t_quadratic_s"], p["t_memory_s"], p["t_step_s"])
+        cells = [duration(t) for t in times]
+        table.add_row(f"{p['prompt_tokens']:,}", *cells, three(p["tokens_per_s"]))
+    return table
 
 
 def _title(a: dict[str, Any]) -> str:

@@ -45,7 +45,10 @@ def sweep(w: WhatIf, grid: Grid) -> dict[str, Any]:
     tokens/s of one device, so that deployments of several sizes compare; with several equal ones
     the first. best None: no point meets it. deployments: the largest batch of each, also between
     the grid's batches, and its limit. skipped: deployments that cannot be, with the reason.
+    Raises UserError for a TPOT target over prefills.
     """
+    if w.phase == "prefill" and w.tpot_slo_s is not None:
+        raise UserError("a TPOT target is about decode: leave it out of a sweep over prefills")
     rows: list[dict[str, Any]] = []
     skipped: list[str] = []
     deployments: list[dict[str, Any]] = []

@@ -110,5 +110,6 @@ def answer(w: WhatIf) -> dict[str, Any]:
         "formulas": stated.formulas(w),
         "assumptions": stated.assumptions(w),
         "unknown": stated.unknown(w),
+        "notes": stated.notes(w),
     }
     return {**found, "sentences": sentences(found)}

@@ -24,6 +24,7 @@ from engine.physics.whatif_step import (
 if TYPE_CHECKING:
     from engine.physics.whatif import WhatIf
 
+LENGTHS = tuple(2**n for n in range(7, 18))
 UNLIMITED = "nothing limits them below a million"
 
 
@@ -167,16 +168,24 @@ def speed_ups(w: WhatIf, step: Step) -> list[dict[str, Any]]:
 def prefill(w: WhatIf) -> dict[str, Any] | None:
     """One prompt by itself: the linear layers' time and attention's, which grows with its square.
 
-    None where no prompt was asked about. Times of parts at the datasheet's peaks.
+    None where no prompt was asked about. Times of parts at the datasheet's peaks. over_length: the
+    same for powers of two, as far as the model's context goes.
     """
-    step = _prompt_step(w)
-    if step is None:
+    if w.prompt_tokens is None:
         return None
-    quadratic_s = step.attention_flops / w.deployment.peak_flops
+    lengths = [n for n in LENGTHS if n <= (w.model.max_context or LENGTHS[-1])]
     return {
-        "prompt_tokens": w.prompt_tokens,
-        "t_linear_s": step.t_compute_s - quadratic_s,
-        "t_quadratic_s": quadratic_s,
+        **_prompt_parts(w, w.prompt_tokens),
+        "over_length": [_prompt_parts(w, n) for n in lengths],
+    }
+
+
+def _prompt_parts(w: WhatIf, tokens: int) -> dict[str, Any]:
+    step = field_step(replace(w, phase="prefill", batch=1, prompt_tokens=tokens))
+    return {
+        "prompt_tokens": tokens,
+        "t_linear_s": step.terms.linear_s,
+        "t_quadratic_s": step.terms.attention_s,
         "t_compute_s": step.t_compute_s,
         "t_memory_s": step.t_memory_s,
         "t_step_s": step.t_step_s,

@@ -86,3 +86,13 @@ def unknown(w: WhatIf) -> list[str]:
     if w.model.spec is None and w.deployment.devices > 1:
         missing.append("time on the links: t_step_s is a floor without it")
     return missing
+
+
+def notes(w: WhatIf) -> list[str]:
+    """What a person should know who reads the numbers."""
+    longest, most = w.context + (w.prompt_tokens or 0), w.model.max_context
+    if w.phase == "decode":
+        longest = max(w.context, w.prompt_tokens or 0)
+    if most is None or longest <= most:
+        return []
+    return [f"{w.model.title} is made for {most:,} tokens, not for {longest:,}"]

@@ -144,6 +144,21 @@ def test_doubling_a_prompt_doubles_linear_work_and_quadruples_attention() -> Non
     assert long["t_quadratic_s"] / short["t_quadratic_s"] == pytest.approx(4, rel=3e-4)
 
 
+def test_prefill_over_length_goes_as_far_as_the_model_does() -> None:
+    lengths = answer(ask("llama-2-13b", prompt_tokens=100))["prefill"]["over_length"]
+    assert [p["prompt_tokens"] for p in lengths] == [128, 256, 512, 1024, 2048, 4096]
+    alone = answer(ask("llama-2-13b", prompt_tokens=1024))["prefill"]
+    assert lengths[3] == {name: alone[name] for name in lengths[3]}
+
+
+def test_a_context_beyond_the_models_own_is_noted() -> None:
+    beyond = answer(ask("llama-2-13b", context=4097))
+    assert beyond["notes"] == ["Llama 2 13B is made for 4,096 tokens, not for 4,097"]
+    both = answer(ask("llama-2-13b", phase="prefill", context=4000, prompt_tokens=97))
+    assert both["notes"] == beyond["notes"]
+    assert answer(ask("llama-2-13b", context=4096))["notes"] == []
+
+
 @pytest.mark.parametrize(
     ("batch", "published_ms"),
     [(1, 4.98), (8, 12.13), (16, 20.30), (32, 36.65), (64, 69.33), (240, 249.09)],

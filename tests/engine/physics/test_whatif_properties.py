@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -79,3 +80,11 @@ def test_the_largest_batch_meets_its_target_and_one_more_does_not(w: WhatIf, tar
     if found is not None and found.batch < 1_000_000:
         assert found.batch == 0 or meets(asked, found.batch)
         assert not meets(asked, found.batch + 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(questions, st.sampled_from(["decode", "prefill"]), st.one_of(st.none(), st.floats(1e-4, 1)))
+def test_every_answer_is_json(w: WhatIf, phase: str, target: float | None) -> None:
+    """No number in it is infinite or none, whatever is asked."""
+    asked = replace(w, phase=phase, prompt_tokens=w.context + 1, tpot_slo_s=target)
+    json.dumps(answer(asked), allow_nan=False)

@@ -86,3 +86,10 @@ def test_a_deployment_that_cannot_be_is_left_out_with_the_reason() -> None:
 def test_a_grid_beyond_measure_is_refused() -> None:
     with pytest.raises(UserError, match="the grid has 30,000 points: use at most 20,000"):
         Grid(batches=range(1, 15_001), dtypes=("bf16", "fp8"))
+
+
+def test_a_time_per_token_is_no_target_of_a_prefill() -> None:
+    with pytest.raises(UserError, match="leave it out of a sweep over prefills"):
+        sweep(ask(phase="prefill", prompt_tokens=10, tpot_slo_s=0.1), GRID)
+    found = sweep(ask(phase="prefill", prompt_tokens=1000), Grid((1, 2)))
+    assert found["rows"][1]["tokens_per_s"] * found["rows"][1]["t_step_s"] == 2000
