@@ -138,7 +138,7 @@ def _say(console: Console, found: dict[str, Any]) -> None:
         console.print(
             f"- Best ({found['best_by']}): {best['devices']} x {best['device']} in {best['dtype']}"
             f" at batch {best['batch']:,}: {three(best['tokens_per_s'])} tokens/s, "
-            f"{duration(best['t_step_s'])} a token.",
+            f"{duration(best['t_step_s'])} a step.",
             highlight=False,
         )
     for reason in found["skipped"]:
