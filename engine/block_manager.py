@@ -21,12 +21,16 @@ class IntegrityError(AssertionError):
 
 
 class BlockChange(NamedTuple):
-    """A block's state after a change. request_id: its first holder, None if nobody holds it."""
+    """A block's state after a change. request_id: its first holder, None if nobody holds it.
+
+    position: its place in every table that holds it, and of what is cached; None while free.
+    """
 
     block: int
     state: str
     request_id: int | None
     references: int
+    position: int | None
 
 
 class BlockManager:
@@ -48,6 +52,7 @@ class BlockManager:
         self._tables: dict[int, list[int]] = {}
         self._digests: dict[int, list[bytes]] = {}  # of the blocks of a table that are committed
         self._holders: list[list[int]] = [[] for _ in range(num_blocks)]
+        self._positions = [0] * num_blocks  # a shared block has the same place in all its tables
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
         self._index = PrefixIndex(block_size)
         self._placement = Placement(num_blocks)
@@ -138,7 +143,8 @@ class BlockManager:
         for _ in range(count - (self.num_free - len(self._cached))):
             self._evict()
         fresh = self._placement.take(owner, table[-1] if table else None, count)
-        for block in fresh:
+        for position, block in enumerate(fresh, len(table)):
+            self._positions[block] = position
             self._hold(block, owner)
         table += fresh
         return True
@@ -232,17 +238,21 @@ class BlockManager:
         return changes
 
     def _change(self, block: int) -> BlockChange:
-        holders = self._holders[block]
+        holders, position = self._holders[block], self._positions[block]
         if holders:
-            return BlockChange(block, "used", holders[0], len(holders))
-        return BlockChange(block, "cached" if block in self._cached else "free", None, 0)
+            return BlockChange(block, "used", holders[0], len(holders), position)
+        if block in self._cached:
+            return BlockChange(block, "cached", None, 0, position)
+        return BlockChange(block, "free", None, 0, None)
 
     def check_integrity(self) -> None:
         """Raise IntegrityError unless tables, holders, contents and counts agree."""
         holders: list[list[int]] = [[] for _ in range(self.capacity)]
         for owner, table in self._tables.items():
-            for block in table:
+            for position, block in enumerate(table):
                 holders[block].append(owner)
+                if self._positions[block] != position:
+                    raise IntegrityError(f"block {block} is at {position} in {owner}'s table")
         for block, expected in enumerate(holders):
             self._check_block(block, expected)
         used = sum(bool(h) for h in holders)

@@ -16,7 +16,7 @@ from engine.calibration import Calibration, best_dtype, best_kv_dtype, calibrate
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import UserError
-from engine.memory import KVSize, kv_size
+from engine.memory import KVSize, kv_size, weight_bytes
 from engine.messages import TokenMessage
 from engine.models.loader import open_model
 from engine.physics.model_spec import ModelSpec
@@ -107,6 +107,7 @@ def _run_record(
         "kv_blocks": size.offered,
         "kv_blocks_capacity": size.capacity,
         "total_params": spec.total_params,
+        "weight_bytes": round(weight_bytes(config, spec)),
         "spec": asdict(spec),
         **asdict(invariance),
     }

@@ -102,6 +102,7 @@ def _run_record(
         "kv_blocks": setup.offered,
         "kv_blocks_capacity": setup.capacity,
         "total_params": setup.spec.total_params,
+        "weight_bytes": deployment.weight_bytes(setup.spec),
         "tokens": "synthetic",
         "tokenizer": tokenizer,
     }

@@ -30,7 +30,7 @@ def kv_size(config: EngineConfig, spec: ModelSpec, available_bytes: int) -> KVSi
         blocks = _blocks_of(config, spec, config.kv_memory_bytes)
         _check_model(config, spec, blocks, available_bytes)
         return KVSize(blocks, blocks)
-    room_bytes = int(available_bytes - _weight_bytes(config, spec))
+    room_bytes = int(available_bytes - weight_bytes(config, spec))
     _check_blocks(config, spec, config.kv_blocks, room_bytes)
     usual_bytes = min(config.kv_memory_bytes, room_bytes) if config.live else 0
     capacity = max(config.kv_blocks, int(usual_bytes // block_bytes(config, spec)))
@@ -50,7 +50,8 @@ def block_bytes(config: EngineConfig, spec: ModelSpec) -> float:
     return config.block_size * spec.kv_bytes_per_token(DTYPE_BYTES[config.kv_dtype])
 
 
-def _weight_bytes(config: EngineConfig, spec: ModelSpec) -> float:
+def weight_bytes(config: EngineConfig, spec: ModelSpec) -> float:
+    """All copies of the weights that stay in memory, bytes."""
     copies = resident_dtypes(config.dtype)
     return sum(spec.total_params * DTYPE_BYTES[dtype] for dtype in copies)
 
@@ -66,11 +67,11 @@ def _blocks_of(config: EngineConfig, spec: ModelSpec, memory_bytes: int) -> int:
 
 
 def _check_model(config: EngineConfig, spec: ModelSpec, blocks: int, available_bytes: int) -> None:
-    weight_bytes, kv_bytes = _weight_bytes(config, spec), blocks * block_bytes(config, spec)
-    if weight_bytes + kv_bytes > available_bytes:
+    weights, kv = weight_bytes(config, spec), blocks * block_bytes(config, spec)
+    if weights + kv > available_bytes:
         raise UserError(
-            f"{spec.name} in {config.dtype} needs {_amount(weight_bytes)} for its weights and "
-            f"{_amount(kv_bytes)} for its KV cache, but {_amount(available_bytes)} of "
+            f"{spec.name} in {config.dtype} needs {_amount(weights)} for its weights and "
+            f"{_amount(kv)} for its KV cache, but {_amount(available_bytes)} of "
             "memory are free: use a smaller model or dtype, or free some memory"
         )
 

@@ -185,6 +185,9 @@ class BlockRecord:
     state: Annotated[str, Col(_enum(BLOCK_STATES), "state from this step on")]
     request_id: Annotated[int | None, _n("its first holder", "BIGINT")]
     references: Annotated[int, _n("sequences that use it", "SMALLINT")]
+    position: Annotated[
+        int | None, _n("its place in the tables that hold it, or of what is cached, from 0")
+    ] = None
 
 
 @dataclass(slots=True)

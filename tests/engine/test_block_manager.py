@@ -251,17 +251,20 @@ def test_changes_are_reported_once_as_they_are_now() -> None:
     tokens = prompt(0, 5)
     compute(blocks, 7, tokens)
     first, second = blocks.table(7)
-    assert blocks.drain() == [(first, "used", 7, 1), (second, "used", 7, 1)]
+    assert blocks.drain() == [(first, "used", 7, 1, 0), (second, "used", 7, 1, 1)]
     assert blocks.drain() == []
     blocks.open(8, tokens)
-    assert blocks.drain() == [(first, "used", 7, 2)]
+    assert blocks.drain() == [(first, "used", 7, 2, 0)]
     blocks.release(7)
-    assert sorted(blocks.drain()) == [(first, "used", 8, 1), (second, "free", None, 0)]
+    assert sorted(blocks.drain()) == [
+        (first, "used", 8, 1, 0),
+        (second, "free", None, 0, None),
+    ]
     blocks.release(8)
-    assert blocks.drain() == [(first, "cached", None, 0)]
+    assert blocks.drain() == [(first, "cached", None, 0, 0)]
     blocks.open(9, prompt(50, 1))
     blocks.grow(9, 16)
-    assert (first, "used", 9, 1) in blocks.drain()
+    assert (first, "used", 9, 1, 0) in blocks.drain()
 
 
 # --- integrity ---

@@ -69,7 +69,7 @@ class BlockManagerMachine(RuleBasedStateMachine):
         self.known: dict[Context, int] = {}  # the block that is shared for a context
         self.unheld: list[int] = []  # known blocks that nobody holds, least recently used first
         self.evictions = 0
-        self.reported: dict[int, tuple[str, int | None, int]] = {}
+        self.reported: dict[int, tuple[str, int | None, int, int | None]] = {}
         self.next_owner = 0
 
     # --- the naive model ---
@@ -217,11 +217,15 @@ class BlockManagerMachine(RuleBasedStateMachine):
         assert self.manager.drain() == []
         self.evictions = 0
         for block in range(self.manager.capacity):
-            state, holder, references = self.reported.get(block, ("free", None, 0))
+            state, holder, references, position = self.reported.get(block, ("free", None, 0, None))
             holders = self.holders(block)
             expected = "used" if holders else "cached" if block in self.unheld else "free"
             assert (state, references) == (expected, len(holders))
             assert holder in holders or (holder is None and not holders)
+            assert (position is None) == (expected == "free")
+            assert all(self.tables[owner].blocks[position or 0] == block for owner in holders)
+            if expected == "cached":
+                assert position == len(self.contents[block]) // SIZE - 1
 
     # --- what must hold after every operation ---
 
