@@ -104,6 +104,37 @@ function unsubscribe(stream, listener) {
   }
 }
 
+// --- picks ---------------------------------------------------------------------------------------
+
+// A click on a request shows it; the address keeps it, so that a link opens the same view. A second
+// click, or an empty one, lets it go.
+function picked() {
+  const request = new URLSearchParams(location.search).get("request");
+  return request ? { request } : {};
+}
+
+function pick(request) {
+  const query = new URLSearchParams(location.search);
+  if (!request || query.get("request") === `${request}`) query.delete("request");
+  else query.set("request", request);
+  const text = query.toString();
+  history.replaceState(history.state, "", location.pathname + (text && `?${text}`) + location.hash);
+  window.dispatchEvent(new Event("ss-pick"));
+}
+
+// What is under a finger may be drawn again before it is lifted: the press counts. A click without
+// a press comes from the keyboard.
+function listen(host) {
+  if (host.listening) return;
+  host.listening = true;
+  const press = (event) => {
+    const request = event.target.closest?.("[data-request]")?.dataset.request;
+    if (request !== undefined) pick(request);
+  };
+  host.addEventListener("pointerdown", press);
+  host.addEventListener("click", (event) => { if (!event.detail) press(event); });
+}
+
 // --- figures -------------------------------------------------------------------------------------
 
 // Drag zooms and a double click shows all again; a tool bar would cover the chart's own words.
@@ -151,6 +182,9 @@ export class Chart {
     this.listening = true;
     this.div.on("plotly_relayout", () => this.keep());
     this.div.on("plotly_doubleclick", () => this.reset());
+    this.div.on("plotly_click", ({ points: [point] }) => {
+      if (this.base.meta?.picks && point?.customdata != null) pick(point.customdata);
+    });
     this.div.addEventListener("dblclick", () => this.reset());
     this.div.addEventListener("mousemove", (e) => { if (e.isTrusted) this.pointer = e; });
     this.div.addEventListener("mouseleave", () => { this.pointer = null; });
@@ -242,7 +276,7 @@ class Mount {
   follow() {
     const theme = look();
     document.documentElement.dataset.look = theme;
-    const query = new URLSearchParams({ ...this.data.params, look: theme });
+    const query = new URLSearchParams({ ...this.data.params, ...picked(), look: theme });
     const url = `/stepscope/view/${this.data.view}?${query}`;
     if (this.stream?.url === url) return;
     if (this.stream) unsubscribe(this.stream, this);
@@ -274,7 +308,9 @@ class Mount {
     const inner = div.firstElementChild;
     const atEnd = !inner || inner.scrollHeight - inner.scrollTop - inner.clientHeight < 24;
     const top = inner?.scrollTop ?? 0;
+    const held = div.contains(document.activeElement) && document.activeElement.dataset.request;
     div.innerHTML = html ?? "";
+    if (held) div.querySelector(`[data-request="${held}"]`)?.focus({ preventScroll: true });
     const now = div.firstElementChild;
     if (now) now.scrollTop = atEnd ? now.scrollHeight : top;
   }
@@ -288,6 +324,7 @@ class Mount {
 
   close() {
     clearInterval(this.watch);
+    window.removeEventListener("ss-pick", this.pick);
     if (this.stream) unsubscribe(this.stream, this);
     this.clear();
   }
@@ -299,6 +336,9 @@ export function mount(component) {
     host.mount = new Mount(host);
     // The theme can be switched in Streamlit's menu at any time.
     host.mount.watch = setInterval(() => host.mount?.follow(), 1000);
+    host.mount.pick = () => host.mount?.follow();
+    window.addEventListener("ss-pick", host.mount.pick);
+    listen(host);
   }
   host.mount.set(component.data);
   return () => { host.mount?.close(); host.mount = null; };
