@@ -203,7 +203,7 @@ class Engine:
         # in between are the host's time, and part of schedule_s.
         start = entered if self._last_end_ns is None else self._last_end_ns
         if self._last_end_ns is None:
-            self._switches = _involuntary_switches()  # those of the idle time are nobody's
+            self._new_switches()  # those of the idle time are nobody's
         scheduled = self.clock.now_ns()
         inputs = self.backend.prepare(plan)
         prepared = self.clock.now_ns()
@@ -320,7 +320,10 @@ class Engine:
         if changes:
             self._sink.blocks([BlockRecord(self.steps, *change) for change in changes])
 
-    def _new_switches(self) -> int:
+    def _new_switches(self) -> int | None:
+        """Since the last call; None where this machine's time is not the step's."""
+        if self.clock.name != REAL_CLOCK.name:
+            return None
         before, self._switches = self._switches, _involuntary_switches()
         return self._switches - before
 

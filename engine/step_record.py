@@ -57,7 +57,7 @@ class StepTiming:
     prepared_ns: int
     forwarded_ns: int
     end_ns: int
-    involuntary_switches: int
+    involuntary_switches: int | None
 
 
 class _Mix:
