@@ -135,6 +135,10 @@ class Session:
         self._send(m.SubmitText(ticket, text, now_ns(), max_tokens, temperature, top_p, seed, stop))
         return ticket
 
+    def inject(self, prompt_tokens: int, max_tokens: int = 8) -> None:
+        """A synthetic prompt among those that run (see rejections for one that cannot)."""
+        self._send(m.Inject(prompt_tokens, now_ns(), max_tokens))
+
     def answer(self, ticket: str) -> Answer | None:
         """The answer so far; None for a ticket that is not known (any more)."""
         with self._changed:

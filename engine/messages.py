@@ -38,6 +38,18 @@ class SubmitText:
 
 
 @dataclass(frozen=True, slots=True)
+class Inject:
+    """A synthetic prompt of so many tokens, labelled 'inject': what does it do to those that run?
+
+    An `inject` event names its request; one that can never run is Rejected.
+    """
+
+    prompt_tokens: int
+    arrived_ns: int
+    max_tokens: int = 8
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """Stop a request; no answer when it has ended already."""
 
@@ -97,6 +109,7 @@ class Shutdown:
 Command = (
     Submit
     | SubmitText
+    | Inject
     | Cancel
     | Configure
     | Load

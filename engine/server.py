@@ -15,6 +15,7 @@ from engine.request import Request, SamplingParams
 from engine.schedulers import SCHEDULERS
 from engine.workloads import WORKLOADS
 from engine.workloads.prompts import PromptSource
+from engine.workloads.workload import item_rng
 from telemetry.clock import sleep_s
 
 _IDLE_LOOK_S = 1.0
@@ -32,8 +33,10 @@ class EngineServer:
         self.engine, self._built = built.engine, built
         self._commands, self._reply = commands, reply
         self._clock = built.engine.clock
+        self._prompts = PromptSource(built.tokenizer)
+        self._injected = 0
         self._load = LoadControl(
-            PromptSource(built.tokenizer),
+            self._prompts,
             built.spec.max_context,
             self._clock,
             as_recorded=built.as_recorded,
@@ -163,6 +166,8 @@ class EngineServer:
                 self._submit(command.ticket, replace(command.request, arrived_ns=arrived_ns))
             case m.SubmitText():
                 self._submit(command.ticket, self._request(command))
+            case m.Inject():
+                self._inject(command)
             case m.Cancel():
                 self.engine.cancel(command.request_id)
             case m.Configure():
@@ -205,6 +210,22 @@ class EngineServer:
             stop=command.stop,
         )
         return Request(tuple(ids), sampling, self._clock.at(command.arrived_ns), "prompt")
+
+    def _inject(self, command: m.Inject) -> None:
+        """Each prompt is another cut of the texts, so that the prefix cache never has it."""
+        if command.prompt_tokens < 1:
+            raise UserError(f"prompt tokens is {command.prompt_tokens}: use 1 or more")
+        limit = self._built.spec.max_context
+        if command.prompt_tokens > limit:  # before a prompt of an absurd length is built
+            raise UserError(f"prompt tokens is {command.prompt_tokens}: use 1 to {limit}")
+        rng = item_rng(0, "inject", self._injected)
+        prompt = self._prompts.cut(command.prompt_tokens, rng)
+        sampling = SamplingParams(max_tokens=command.max_tokens, ignore_eos=True)
+        arrived_ns = self._clock.at(command.arrived_ns)
+        request_id = self.engine.submit(Request(prompt, sampling, arrived_ns, "inject"))
+        self._injected += 1
+        detail = {"request_id": request_id, "prompt_tokens": command.prompt_tokens}
+        self.engine.event("inject", detail, arrived_ns)
 
     def start_load(self, load: m.Load) -> None:
         """Replace the load. Raises UserError before anything changes."""

@@ -196,7 +196,7 @@ class EventRecord:
 
     t_ns: Annotated[int, _t("when")]
     step: Annotated[int | None, _n("step after which it took effect", "BIGINT")]
-    kind: Annotated[str, Col("VARCHAR", "scheduler_switch, max_batch, load, preempt, pause, …")]
+    kind: Annotated[str, Col("VARCHAR", "scheduler_switch, load, inject, preempt, pause, …")]
     detail: Annotated[str, Col("JSON", "what changed")]
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from telemetry.interference import BLAME_SQL, INTERFERENCE_SQL, LEAST_ALIKE
+
 # end_ns of a pause that has not ended: later than any t_ns.
 FOREVER_NS = 2**63 - 1
 COMPLETED = "('stop', 'length')"
@@ -64,15 +66,35 @@ FROM changes WHERE kind = 'pause' AND end_ns > start_ns""",
 ITL = View(
     "itl",
     "inter-token latency: one row per gap between two tokens of a request, at its later token "
-    "(index 1 and up), without the time paused",
+    "(index 1 and up), without the time paused; it ran through the steps after_step + 1 to step",
     f"""
-SELECT t.run_id, t.request_id, t."index", t.step, t.t_ns,
+SELECT t.run_id, t.request_id, t."index", b.step AS after_step, t.step, t.t_ns,
        {_running_clock("t", "t_ns", "pt")} - {_running_clock("b", "t_ns", "pb")} AS itl_ns,
        itl_ns / 1e9 AS itl_s
 FROM tokens t
 JOIN tokens b ON b.run_id = t.run_id AND b.request_id = t.request_id AND b."index" = t."index" - 1
 {_with_pause("t", "t_ns", "pt")}
 {_with_pause("b", "t_ns", "pb")}""",
+)
+
+INTERFERENCE = View(
+    "interference",
+    "per gap between two tokens, what it lost: interference_s = itl_s - baseline_s, inflation = "
+    "itl_s / baseline_s. baseline_s is the median (baseline_from 'median') of at least "
+    f"{LEAST_ALIKE} decode-only steps of the run within 10% of batch and KV tokens of the step "
+    "that ended the gap, else a fit of batch and KV tokens on its undisturbed decode-only steps, "
+    "within their range ('fit'), else NULL. cause: 'prefill' with prompt tokens in a step of the "
+    "gap; 'host' where the OS took the engine's core away and there are none, or where the "
+    "switches beyond the baseline's own can explain half of the loss; else 'unexplained'; NULL "
+    "where sequence_steps are unknown.",
+    INTERFERENCE_SQL,
+)
+
+BLAME = View(
+    "blame",
+    "per gap with cause 'prefill' and culprit (each request with prompt tokens in a step of the "
+    "gap): its share of the prompt FLOPs in the gap, and lost_s = share x interference_s",
+    BLAME_SQL,
 )
 
 REQUEST_LATENCY = View(
@@ -221,6 +243,8 @@ FROM events WHERE kind = 'drop' GROUP BY ALL""",
 VIEWS = (
     PAUSES,
     ITL,
+    INTERFERENCE,
+    BLAME,
     REQUEST_LATENCY,
     STEP_SLOTS,
     SLOT_STEPS,

@@ -46,6 +46,7 @@ _WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
     "kv_blocks": lambda facts: f"KV {facts.get('to', '')} blocks",
     "load": _load_label,
     "preempt": _preempted,
+    "inject": lambda facts: f"inject {facts.get('prompt_tokens', 0):,}",
     "peak_beaten": lambda facts: "peak beaten: recalibrate",
 }
 

@@ -71,6 +71,9 @@ class FakeSession:
     def answer(self, ticket: str) -> FakeAnswer | None:
         return self.answers.get(ticket)
 
+    def inject(self, prompt_tokens: int, max_tokens: int = 8) -> None:
+        self.asked.append(("inject", prompt_tokens))
+
     def cancel(self, ticket: str) -> None:
         self.asked.append(("cancel", ticket))
 

@@ -1,0 +1,158 @@
+"""Who slowed whom: SQL of the gaps between tokens, what each would have cost alone, and its cause.
+
+Interference is defined per gap (design.md, Vocabulary): every step that ran between two tokens of a
+stream counts, also one that the stream had no part in. The loss of a gap is its time minus its
+baseline, the time of a decode-only step at like batch and context. Parts of a query, so that the
+views over whole runs and a page's window of steps say the same.
+"""
+
+from __future__ import annotations
+
+POOL_STEPS = 1_000
+"""A window of steps takes its baselines from itself and so many steps before it."""
+LEAST_ALIKE, LEAST_FITTED = 5, 20
+HOST_SLICE_S = 0.010
+"""The most that one involuntary switch is taken to cost: about a scheduler's period."""
+
+# batch, kv_tokens: sequences that decode in a step (padding runs like them), and their contexts.
+_LOADS = """
+ran AS (
+  SELECT run_id, step, t_step_s, phase, coalesce(involuntary_switches, 0) AS switches,
+         linear_flops::DOUBLE AS linear_flops, attention_flops::DOUBLE AS attention_flops
+  FROM steps WHERE {pool}),
+parts AS (
+  SELECT run_id, step, request_id, phase, tokens, context_tokens,
+         tokens::BIGINT * computed_context_tokens + tokens::BIGINT * (tokens + 1) // 2 AS attended
+  FROM sequence_steps WHERE {pool}),
+loads AS (
+  SELECT run_id, step, count(*) FILTER (phase IN ('decode', 'padded')) AS batch,
+         coalesce(sum(context_tokens) FILTER (phase IN ('decode', 'padded')), 0)::BIGINT
+           AS kv_tokens,
+         sum(tokens)::DOUBLE AS tokens, sum(attended)::DOUBLE AS attended
+  FROM parts GROUP BY run_id, step)"""
+
+# Linear layers cost the same for every row, attention what each row attends to, as the engine
+# counts them (engine/physics/cost.py). Without counts a token weighs as much as any other.
+_PROMPTS = """
+prompts AS (
+  SELECT p.run_id, p.step, p.request_id, p.tokens,
+         coalesce(nullif(s.linear_flops * p.tokens / l.tokens
+           + s.attention_flops * p.attended / nullif(l.attended, 0), 0), p.tokens) AS flops
+  FROM parts p JOIN ran s USING (run_id, step) JOIN loads l USING (run_id, step)
+  WHERE p.phase IN ('prefill', 'recompute'))"""
+
+# Tokens of one step leave together, so gaps with the same steps are mostly equal: kept once, with
+# their number.
+_SPANS = """
+spans AS (
+  SELECT run_id, after_step, step, t_ns, itl_ns, count(*) AS gaps
+  FROM itl WHERE {gaps} GROUP BY ALL),
+stretches AS (SELECT DISTINCT run_id, after_step, step FROM spans),
+blamed AS (
+  SELECT w.run_id, w.after_step, w.step, p.request_id AS culprit_id, sum(p.flops) AS flops,
+         sum(p.tokens)::BIGINT AS tokens
+  FROM stretches w JOIN prompts p
+    ON p.run_id = w.run_id AND p.step > w.after_step AND p.step <= w.step
+  GROUP BY ALL),
+blame_sums AS (
+  SELECT run_id, after_step, step, sum(flops) AS prompt_flops FROM blamed GROUP BY ALL),
+hosts AS (
+  SELECT w.run_id, w.after_step, w.step, sum(s.switches)::BIGINT AS switches
+  FROM stretches w JOIN ran s
+    ON s.run_id = w.run_id AND s.step > w.after_step AND s.step <= w.step
+  GROUP BY ALL)"""
+
+# A decode-only step of batch p is like those of batches b with |p - b| <= b / 10, and is offered
+# to each of them; the window frame then finds those with like KV tokens. Whole numbers only.
+_BASELINES = f"""
+alone AS (
+  SELECT run_id, step, batch, kv_tokens, t_step_s, switches
+  FROM ran JOIN loads USING (run_id, step) WHERE phase = 'decode' AND batch > 0),
+offered AS (
+  SELECT run_id, NULL::BIGINT AS step, kv_tokens, t_step_s, switches,
+         unnest(range((10 * batch + 10) // 11, 10 * batch // 9 + 1)) AS batch
+  FROM alone
+  UNION ALL
+  SELECT run_id, step, kv_tokens, NULL, NULL, batch
+  FROM loads SEMI JOIN stretches USING (run_id, step) WHERE batch > 0),
+alike AS (
+  SELECT run_id, step, median(t_step_s) OVER near AS median_s, count(t_step_s) OVER near AS n,
+         sum(switches) OVER near / nullif(sum(t_step_s) OVER near, 0) AS switches_per_s
+  FROM offered
+  WINDOW near AS (PARTITION BY run_id, batch ORDER BY kv_tokens
+    RANGE BETWEEN kv_tokens // 10 PRECEDING AND kv_tokens // 10 FOLLOWING)
+  QUALIFY step IS NOT NULL),
+calm AS (
+  SELECT run_id, avg(batch) AS b, avg(kv_tokens) AS k, avg(t_step_s) AS t,
+         var_pop(batch) + 1e-6 * avg(batch) ** 2 AS bb,
+         var_pop(kv_tokens) + 1e-6 * avg(kv_tokens) ** 2 AS kk,
+         covar_pop(batch, kv_tokens) AS bk, covar_pop(batch, t_step_s) AS bt,
+         covar_pop(kv_tokens, t_step_s) AS kt, min(batch) AS low_b, max(batch) AS high_b,
+         min(kv_tokens) AS low_k, max(kv_tokens) AS high_k
+  FROM alone WHERE switches = 0 GROUP BY run_id HAVING count(*) >= {LEAST_FITTED}),
+fitted AS (
+  SELECT l.run_id, l.step, t + ((l.batch - b) * (bt * kk - kt * bk)
+           + (l.kv_tokens - k) * (kt * bb - bt * bk)) / (bb * kk - bk ** 2) AS fit_s
+  FROM loads l SEMI JOIN stretches USING (run_id, step) JOIN calm c ON c.run_id = l.run_id
+  WHERE l.batch BETWEEN 0.9 * low_b AND 1.1 * high_b
+    AND l.kv_tokens BETWEEN 0.9 * low_k AND 1.1 * high_k),
+baselines AS (
+  SELECT l.run_id, l.step, l.batch, l.kv_tokens, coalesce(a.switches_per_s, 0) AS switches_per_s,
+         CASE WHEN a.n >= {LEAST_ALIKE} THEN 'median' WHEN f.fit_s > 0 THEN 'fit' END
+           AS baseline_from,
+         CASE baseline_from WHEN 'median' THEN a.median_s WHEN 'fit' THEN f.fit_s END AS baseline_s
+  FROM loads l SEMI JOIN stretches USING (run_id, step)
+  LEFT JOIN alike a USING (run_id, step) LEFT JOIN fitted f USING (run_id, step))"""
+
+# Host where switches beyond those that the baseline already has can explain half of the loss.
+_JUDGED = f"""
+judged AS (
+  SELECT w.*, w.itl_ns / 1e9 AS itl_s, b.batch, b.kv_tokens, b.baseline_s, b.baseline_from,
+         itl_s - b.baseline_s AS interference_s, itl_s / b.baseline_s AS inflation,
+         s.prompt_flops, h.switches,
+         CASE WHEN b.run_id IS NULL THEN NULL
+              WHEN h.switches > 0 AND (s.prompt_flops IS NULL OR coalesce(
+                (h.switches - b.switches_per_s * itl_s) * {HOST_SLICE_S} >= interference_s / 2,
+                true)) THEN 'host'
+              WHEN s.prompt_flops IS NOT NULL THEN 'prefill'
+              ELSE 'unexplained' END AS cause
+  FROM spans w LEFT JOIN baselines b USING (run_id, step)
+  LEFT JOIN blame_sums s USING (run_id, after_step, step)
+  LEFT JOIN hosts h USING (run_id, after_step, step))"""
+
+EVERY, WINDOW = "true", "run_id = $run AND step BETWEEN $first AND $last"
+_WINDOW_POOL = f"run_id = $run AND step BETWEEN $first - {POOL_STEPS} AND $last"
+
+
+def judged(gaps: str = EVERY, pool: str = EVERY) -> str:
+    """WITH … of `judged`, one row per kind of gap, and `blamed`, its culprits.
+
+    gaps and pool: conditions on the steps in which gaps end, and on those that are looked at.
+    """
+    parts = (_LOADS, _PROMPTS, _SPANS, _BASELINES, _JUDGED)
+    return "WITH " + ",".join(parts).replace("{gaps}", gaps).replace("{pool}", pool)
+
+
+def judged_window() -> str:
+    """As judged, for the gaps that end in steps $first to $last of $run."""
+    return judged(WINDOW, _WINDOW_POOL)
+
+
+def blamed_window() -> str:
+    """As judged_window, without baselines: `prompts`, `spans` and `blamed` alone."""
+    parts = (_LOADS, _PROMPTS, _SPANS)
+    return "WITH " + ",".join(parts).replace("{gaps}", WINDOW).replace("{pool}", _WINDOW_POOL)
+
+
+INTERFERENCE_SQL = f"""
+{judged()}
+SELECT g.run_id, g.request_id, g."index", g.after_step, g.step, g.t_ns, j.itl_s, j.batch,
+       j.kv_tokens, j.baseline_s, j.baseline_from, j.interference_s, j.inflation, j.cause
+FROM itl g JOIN judged j USING (run_id, after_step, step, t_ns, itl_ns)"""
+
+BLAME_SQL = f"""
+{judged()}
+SELECT g.run_id, g.request_id, g."index", g.step, b.culprit_id,
+       b.flops / j.prompt_flops AS share, share * j.interference_s AS lost_s
+FROM itl g JOIN judged j USING (run_id, after_step, step, t_ns, itl_ns)
+JOIN blamed b USING (run_id, after_step, step) WHERE j.cause = 'prefill'"""
