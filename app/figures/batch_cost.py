@@ -71,8 +71,8 @@ def _upright(batch: float, look: Theme) -> dict[str, Any]:
 # Where on its line a name stands (a share of the batches), and on which side of it.
 _NAMES = {
     "weights": ("weights alone", 0.2, {"xanchor": "left", "yanchor": "top"}),
-    "read": ("reading", 0.9, {"xanchor": "center", "yanchor": "bottom"}),
-    "math": ("math", 0.75, {"xanchor": "left", "yanchor": "top"}),
+    "read": ("reading", 0.35, {"xanchor": "left", "yanchor": "bottom"}),
+    "math": ("math", 0.62, {"xanchor": "left", "yanchor": "top"}),
 }
 
 

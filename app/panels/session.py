@@ -52,5 +52,5 @@ def answer(
     mark = '<span class="ss-modelled">synthetic</span> ' if synthetic else ""
     asked = f'<div class="asked">{mark}{escape(prompt)}</div>' if prompt else mark
     caret = "" if done else '<i class="caret"></i>'
-    ended = f'<div class="ended">ended: {escape(reason or "done")}</div>' if done else ""
+    ended = f'<div class="ended">{mark}ended: {escape(reason or "done")}</div>' if done else ""
     return f'<div class="answer">{asked}<div class="said">{escape(text)}{caret}</div>{ended}</div>'

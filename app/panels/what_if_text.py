@@ -37,9 +37,10 @@ def badge(a: Answer) -> str:
     """What stands behind every number of the page."""
     shares = {a["assumptions"][f"{name}_fraction"] for name in ("matmul", "bandwidth")}
     of = "" if shares == {1.0} else f"{', '.join(f'{s * 100:g}%' for s in sorted(shares))} of "
+    short = f"{of}peak" if of else "datasheet"
     several = f"{a['devices']} × " if a["devices"] > 1 else ""
     says = f"MODELLED · {several}{a['device_title']}, {of}the datasheet's peaks"
-    return f'<span title="{escape(says)}">MODELLED · {of}datasheet</span> <u>assumptions</u>'
+    return f'<span title="{escape(says)}">MODELLED · {short}</span> <u>assumptions</u>'
 
 
 def slo(a: Answer) -> str:

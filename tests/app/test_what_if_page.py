@@ -241,7 +241,7 @@ def test_assumptions_name_formulas_peaks_sources_and_the_command() -> None:
         assert said.replace("&", "&amp;").replace("<", "&lt;")[:30] in html
     assert "matmul fraction 0.75" in re.sub(r"(?<=[a-z])(?=\d)", " ", html)
     assert "stepscope whatif --model llama-3.1-70b" in html
-    assert "75%, 85% of datasheet" in plain(shown(STATES["fractions"]).html["badge"])
+    assert "75%, 85% of peak" in plain(shown(STATES["fractions"]).html["badge"])
 
 
 def test_marks_of_the_slider() -> None:
