@@ -85,7 +85,7 @@ class Sequence:
         fresh, last = table[held:], table[held - 1] if held else None
         if not fresh:
             return
-        run = fresh == list(range(fresh[0], fresh[0] + len(fresh)))
+        run = len(fresh) == 1 or fresh == list(range(fresh[0], fresh[0] + len(fresh)))
         follows = last is None or (self.contiguous and fresh[0] == last + 1)
         self.contiguous = run and follows
         self.block_table = table
@@ -101,6 +101,10 @@ class Sequence:
             if slots is not None:
                 grown[:first] = slots[:first]
             self.slots = slots = grown
+        if len(fresh) == 1:  # a decode that goes on, as often as not
+            start = fresh[0] * block_size
+            slots[first : self.capacity] = np.arange(start, start + block_size)
+            return
         starts = np.asarray(fresh, dtype=np.int64)[:, None] * block_size
         slots[first : self.capacity] = (starts + np.arange(block_size)).reshape(-1)
 

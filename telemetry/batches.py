@@ -48,7 +48,7 @@ def table_of_rows(table: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(kind):
         return pa.array(values, pa.string()).dictionary_encode()
-    return pa.array(values, kind)
+    return pa.array(values, kind, from_pandas=pa.types.is_floating(kind))  # NaN is NULL too
 
 
 def token_table(messages: Sequence[Tokens]) -> pa.Table:

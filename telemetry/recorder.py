@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from telemetry.batches import table_of, token_table
-from telemetry.buffers import Columns, Half, Layout, Log, Rows, SequenceColumns
+from telemetry.buffers import Columns, Half, Rows, SequenceColumns
 from telemetry.clock import now_ns
 from telemetry.envelope import Envelope, decode_envelope, encode_envelope
 from telemetry.schema import DROPPABLE, BlockRecord, EventRecord, RequestRecord, StepRecord
@@ -65,7 +65,8 @@ class Recorder:
         self._send = send
         self._droppable = droppable
         self._interval_s = interval_s
-        self._filling, self._spare = _halves({**CAPACITY, **(capacity or {})})
+        limits = {**CAPACITY, **(capacity or {})}
+        self._filling, self._spare = _half(limits), _half(limits)
         self._dropped: Counter[str] = Counter()
         self._last_step: int | None = None
         self._sequence = 0
@@ -108,7 +109,7 @@ class Recorder:
     def _log(self, table: str, record: Any) -> None:
         with self._changed:
             if self._works():
-                self._filling.logs[table].add(record)
+                self._filling.rows[table].add((record,))
 
     def _works(self) -> bool:
         if self.failure is None and not self._closing:
@@ -204,12 +205,8 @@ def _with_drops(
     return {**tables, "events": merged}
 
 
-def _halves(capacity: Mapping[str, int]) -> tuple[Half, Half]:
-    layouts = {table: Layout(table) for table in sorted(DROPPABLE)}
-    return _half(layouts, capacity), _half(layouts, capacity)
-
-
-def _half(layouts: Mapping[str, Layout], capacity: Mapping[str, int]) -> Half:
-    rows = {t: Rows(layout, capacity[t]) for t, layout in layouts.items() if t != "sequence_steps"}
-    sequences = Columns(layouts["sequence_steps"], capacity["sequence_steps"])
-    return Half(rows, sequences, {table: Log(table) for table in ("requests", "events")})
+def _half(capacity: Mapping[str, int]) -> Half:
+    """Only what is droppable has a limit: of the other tables nothing may be lost."""
+    limited = {t: Rows(t, capacity[t]) for t in sorted(DROPPABLE) if t != "sequence_steps"}
+    rows = {**limited, "requests": Rows("requests"), "events": Rows("events")}
+    return Half(rows, Columns(capacity["sequence_steps"]))
