@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from engine.replay.fit import StepTimeModel, fit_steps
+from engine.replay.fit import fit_steps
 from engine.replay.recording import Recording, Settings
 from engine.replay.replay import Outcome, replay
 from engine.replay.residuals import STRETCHES, Residuals, residuals
+from engine.replay.step_model import StepTimeModel
 from telemetry.batches import table_of, token_table
 from telemetry.clock import wall_now
 from telemetry.queries.summary import run_summary

@@ -66,9 +66,16 @@ def _cells(
 ) -> list[str]:
     before, after = value(recorded, key, inner), value(predicted, key, inner)
     low, high = (value(predicted[end], key, inner) for end in ("low", "high"))
-    change = UNKNOWN if not before or after is None else f"{after / before - 1:+.0%}"
     spread = f"{shown(key, low)} – {shown(key, high)}"
-    return [shown(key, before), shown(key, after), spread, change]
+    return [shown(key, before), shown(key, after), spread, change(before, after)]
+
+
+def change(before: float | None, after: float | None) -> str:
+    """'+12%', or 'x 12' where it is more than threefold."""
+    if not before or after is None:
+        return UNKNOWN
+    ratio = after / before
+    return f"x {three(ratio)}" if ratio > 3 else f"{ratio - 1:+.0%}"
 
 
 def remarks(found: dict[str, Any], predicted: dict[str, Any]) -> list[str]:
@@ -79,7 +86,10 @@ def remarks(found: dict[str, Any], predicted: dict[str, Any]) -> list[str]:
     ]
     beyond = predicted["largest_step_over_recorded"]
     if beyond > FAR:
-        lines.append(f"Steps reach {three(beyond)} times the rows of any recorded one: a guess.")
+        lines.append(
+            f"The largest step has {three(beyond)} times the rows of any recorded one: there the "
+            "model is extrapolated."
+        )
     if found["requests_left_out"]:
         lines.append(f"{found['requests_left_out']} requests without a token were left out.")
     return lines + (found["notes"] if predicted["settings"]["prefix_cache"] else [])

@@ -13,10 +13,10 @@ from engine.clock import ModelledClock
 from engine.engine import Engine
 from engine.messages import TokenMessage
 from engine.replay.arrivals import Arrivals
-from engine.replay.fit import StepTimeModel
 from engine.replay.prompts import prompt
 from engine.replay.recording import Arrival, Recording, Settings
 from engine.replay.residuals import Ratio
+from engine.replay.step_model import StepTimeModel
 from engine.replay.step_time import FittedTime
 from engine.request import Request, SamplingParams
 from engine.sink import SequenceSteps

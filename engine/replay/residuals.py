@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.replay.fit import StepTimeModel
 from engine.replay.regression import Floats
+from engine.replay.step_model import StepTimeModel
 from engine.replay.steps import Steps
 from telemetry.schema import PHASES
 

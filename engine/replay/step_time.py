@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.backends.modelled import StepParts
 from engine.batch import ScheduledBatch
-from engine.replay.fit import StepTimeModel
 from engine.replay.residuals import Ratio
+from engine.replay.step_model import StepTimeModel
 from engine.replay.steps import Work
 from engine.step_record import Accounting, step_cost
 
