@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 from urllib.parse import urlencode
 
 from app.panels import markup
-from app.units import count, duration, milliseconds, si, three
+from app.units import count, duration, milliseconds, percent, si, three
 from engine.physics.model_spec import dtype_bytes
 
 Answer = dict[str, Any]
@@ -153,38 +154,57 @@ def _prices(a: Answer) -> list[tuple[str, str]]:
 def assumptions(a: Answer, command: str) -> str:
     """Formulas, peaks and their sources, what is unknown, and the command that prints the same."""
     blocks = [
+        _seen(a["assumptions"].get("matmul_fraction_seen")),
         _list("Formulas", a["formulas"]),
-        _list("Assumptions", a["assumptions"]),
-        _list("Unknown", a["unknown"]),
+        _list("Assumptions", _used(a)),
+        _list("Unknown", dict(enumerate(a["unknown"], 1))),
         f"<h4>On the command line</h4><code>{escape(command)}</code> "
         f'<button type="button" class="wi-way" data-copy="{escape(command)}">copy</button>',
     ]
     return "".join(blocks)
 
 
-def _list(title: str, entries: Any) -> str:
+def _seen(fraction: float | None) -> str:
+    """What large matmuls were seen to reach, to click: floors stay the datasheet's all the same."""
+    if fraction is None:
+        return ""
+    change = urlencode({"matmul-fraction": f"{fraction:.3g}"})
+    text = f"large bf16 matmuls were seen to reach {percent(fraction)} of the peak: take that"
+    return f'<p><button type="button" class="wi-way" data-set="{change}">{text}</button></p>'
+
+
+def _used(a: Answer) -> dict[str, Any]:
+    """All but what a single device has no use for."""
+    unused = ("link_bandwidth",) if a["devices"] == 1 else ()
+    return {k: v for k, v in a["assumptions"].items() if k not in unused}
+
+
+def _list(title: str, entries: Mapping[Any, Any]) -> str:
     if not entries:
         return ""
-    pairs = entries.items() if isinstance(entries, dict) else enumerate(entries, 1)
-    rows = "".join(f"<dt>{escape(_words(k))}</dt><dd>{_worded(v)}</dd>" for k, v in pairs)
+    rows = "".join(f"<dt>{escape(str(k))}</dt><dd>{_worded(k, v)}</dd>" for k, v in entries.items())
     return f"<h4>{title}</h4><dl>{rows}</dl>"
 
 
-def _words(key: Any) -> str:
-    return str(key).replace("_", " ")
+_UNITS = {
+    "peak_flops": "FLOP/s",
+    "bandwidth": "B/s",
+    "link_bandwidth": "B/s each way",
+    "memory_bytes": "B",
+    "total_params": " parameters",
+    "active_params": " parameters a token",
+}
 
 
-def _worded(value: Any) -> str:
-    """Nested facts in one line; None is unknown."""
+def _worded(key: Any, value: Any) -> str:
+    """A fact with its unit; nested ones in a line; None is unknown."""
     if value is None:
         return "unknown"
-    if isinstance(value, dict):
-        return "; ".join(f"{escape(_words(k))}: {_worded(v)}" for k, v in value.items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_worded(v) for v in value)
-    if isinstance(value, float):
-        return escape(f"{value:.6g}")
-    return escape(str(value))
+    if isinstance(value, Mapping):
+        return "; ".join(f"{escape(str(k))}: {_worded(k, v)}" for k, v in value.items())
+    if key in _UNITS and isinstance(value, int | float):
+        return escape(si(value, _UNITS[key]))
+    return escape(f"{value:.6g}" if isinstance(value, float) else str(value))
 
 
 def crossover(a: Answer) -> str:

@@ -239,7 +239,10 @@ def test_assumptions_name_formulas_peaks_sources_and_the_command() -> None:
     found = answer(question(STATES["fractions"]))
     for said in (*found["formulas"].values(), *found["assumptions"]["sources"].values()):
         assert said.replace("&", "&amp;").replace("<", "&lt;")[:30] in html
-    assert "matmul fraction 0.75" in re.sub(r"(?<=[a-z])(?=\d)", " ", html)
+    assert "matmul_fraction0.75" in html
+    assert "peak_flops989 TFLOP/s" in html
+    assert "matmul-fraction=0.803" in shown(STATES["fractions"]).html["assumptions"]
+    assert "link_bandwidthunknown" not in html
     assert "stepscope whatif --model llama-3.1-70b" in html
     assert "75%, 85% of peak" in plain(shown(STATES["fractions"]).html["badge"])
 
