@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from engine import messages as m
@@ -70,7 +70,9 @@ class Texts:
             self._early.append(message)
         self._take(message, self._tickets.keys())
 
-    def _take(self, message: m.TokenMessage, wanted: Container[int]) -> None:
+    def _take(self, message: m.TokenMessage, wanted: Collection[int]) -> None:
+        if not wanted:
+            return
         for request_id, token in zip(message.request_ids, message.token_ids, strict=True):
             if request_id in wanted:
                 self._texts[self._tickets[request_id]].add([token])

@@ -271,12 +271,13 @@ class Session:
             self.phase, self.failure, self.user_error = "failed", message, user_error
         self._changed.notify_all()
 
-    def _heard_tokens(self, message: m.TokenMessage) -> None:
+    def _heard_tokens(self, messages: list[m.TokenMessage]) -> None:
         with self._changed:
-            self.finished_requests += len(message.finished)
-            self._texts.heard(message)
+            for message in messages:
+                self.finished_requests += len(message.finished)
+                self._texts.heard(message)
             self._close_answers()
-        self._tokens.add(message)
+        self._tokens.add(messages)
 
     def _close_answers(self) -> None:
         for ticket, reason in self._texts.take_finished():
@@ -328,9 +329,9 @@ class _TokenBuffer:
         self._messages: list[m.TokenMessage] = []
         self._last_ns = 0
 
-    def add(self, message: m.TokenMessage) -> None:
+    def add(self, messages: list[m.TokenMessage]) -> None:
         with self._lock:
-            self._messages.append(message)
+            self._messages += messages
             due = now_ns() - self._last_ns > _TOKENS_EVERY_NS
         if due:
             self.flush()

@@ -55,11 +55,16 @@ def inherited_channels(descriptors: list[int]) -> Channels:
 
 
 class Outbox:
-    """Sends pickled messages from a thread of its own: `put` never waits for the reader."""
+    """Sends pickled lists of messages from a thread of its own: `put` never waits for the reader.
 
-    def __init__(self, connection: Connection, name: str) -> None:
-        self._connection = connection
+    What has come while the last list was sent goes in the next one. gather_s: wait so long for
+    more before sending, where nobody waits for the first of them.
+    """
+
+    def __init__(self, connection: Connection, name: str, gather_s: float = 0.0) -> None:
+        self._connection, self._gather_s = connection, gather_s
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -69,16 +74,33 @@ class Outbox:
     def close(self) -> None:
         """Send what is queued, then end."""
         self._queue.put(_END)
+        self._closing.set()
         self._thread.join()
 
     def _run(self) -> None:
-        while (message := self._queue.get()) is not _END:
+        ended = False
+        while not ended:
+            messages = self._take()
+            ended = messages[-1] is _END
             try:
-                self._connection.send_bytes(pickle.dumps(message))
+                self._connection.send_bytes(pickle.dumps(messages[: len(messages) - ended]))
             except OSError:
                 return  # the owner is gone; the command reader ends this process
 
+    def _take(self) -> list[object]:
+        """Wait for one message, then take those that are there."""
+        messages = [self._queue.get()]
+        if self._gather_s:
+            self._closing.wait(self._gather_s)
+        while messages[-1] is not _END and len(messages) < _MOST_AT_ONCE:
+            try:
+                messages.append(self._queue.get_nowait())
+            except queue.Empty:
+                break
+        return messages
 
+
+_MOST_AT_ONCE = 1024
 _END = object()
 
 

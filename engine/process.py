@@ -22,11 +22,12 @@ _END_TIMEOUT_S = 5.0
 class Listener:
     """Called from the client's reader threads, one thread a channel.
 
-    closed: once, after the last reply, whatever ended the engine.
+    tokens: one message a step, in order, some at a time. closed: once, after the last reply,
+    whatever ended the engine.
     """
 
     reply: Callable[[m.Reply], None]
-    tokens: Callable[[m.TokenMessage], None]
+    tokens: Callable[[list[m.TokenMessage]], None]
     telemetry: Callable[[bytes], None]
     closed: Callable[[], None]
 
@@ -58,13 +59,13 @@ class EngineClient:
 
     def _start_readers(self, channels: Channels) -> list[threading.Thread]:
         listener = self._listener
+
+        def hear_replies(payload: bytes) -> None:
+            for reply in pickle.loads(payload):
+                listener.reply(reply)
+
         targets: list[tuple[str, Connection, Callable[[bytes], None], Callable[[], None]]] = [
-            (
-                "replies",
-                channels.control,
-                lambda b: listener.reply(pickle.loads(b)),
-                listener.closed,
-            ),
+            ("replies", channels.control, hear_replies, listener.closed),
             ("tokens", channels.tokens, lambda b: listener.tokens(pickle.loads(b)), _nothing),
             ("telemetry", channels.telemetry, listener.telemetry, _nothing),
         ]
