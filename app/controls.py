@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -39,6 +39,20 @@ def controls_row() -> DeltaGenerator:
     return st.container(
         key="controls", horizontal=True, vertical_alignment="center", gap="small", wrap=False
     )
+
+
+def choice(key: str, options: Mapping[str, str]) -> str:
+    """A small switch between values, each with its words; the address keeps it for a link."""
+    words = st.segmented_control(
+        key,
+        list(options.values()),
+        key=key,
+        default=next(iter(options.values())),
+        required=True,
+        label_visibility="collapsed",
+        bind="query-params",
+    )
+    return next(value for value, text in options.items() if text == words)
 
 
 @st.fragment(run_every=REFRESH_S)

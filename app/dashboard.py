@@ -15,7 +15,9 @@ st.html(f'<div class="ss-style"></div><style>{style()}</style>')
 entries = [
     st.Page(PAGES / "live.py", title="Live", url_path="live", default=True),
     st.Page(PAGES / "roofline.py", title="Roofline", url_path="roofline"),
+    st.Page(PAGES / "interference.py", title="Interference", url_path="interference"),
     st.Page(PAGES / "scheduling.py", title="Scheduling", url_path="scheduling"),
+    st.Page(PAGES / "kv_cache.py", title="KV cache", url_path="kv-cache"),
     st.Page(PAGES / "what_if.py", title="What-if", url_path="what-if"),
 ]
 st.navigation(entries, position="top").run()

@@ -101,14 +101,15 @@ def hatched(colour: str, background: str, shape: str = "/") -> dict[str, Any]:
     return {
         "shape": shape,
         "fgcolor": colour,
-        "bgcolor": _over(colour, background, 0.16),
+        "bgcolor": mixed(colour, background, 0.16),
         "size": 6,
         "solidity": 0.32,
         "fillmode": "overlay",
     }
 
 
-def _over(colour: str, background: str, alpha: float) -> str:
+def mixed(colour: str, background: str, alpha: float) -> str:
+    """`#RRGGBB` as it looks with an opacity in 0..1 over a background, itself opaque."""
     pairs = [(int(colour[i : i + 2], 16), int(background[i : i + 2], 16)) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(c * alpha + b * (1 - alpha)):02X}" for c, b in pairs)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from app import state
-from app.panels import live, modelled, roofline, scheduling, session, what_if
+from app.panels import interference, kv_cache, live, modelled, roofline, scheduling, session, what_if
 from app.panels.view import RECORDED, Moment, Panels, Params, Still, View
 from app.theme import theme
 from telemetry.clock import NS_PER_S, now_ns
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 VIEWS: dict[str, Panels] = {
     "live": live.panels,
     "roofline": roofline.panels,
+    "interference": interference.panels,
     "scheduling": scheduling.panels,
+    "kv-cache": kv_cache.panels,
 }
 STILL: dict[str, Still] = {"what-if": what_if.panels}
 """Views that no run and no engine stands behind: the address alone says what they show."""

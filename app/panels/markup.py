@@ -77,7 +77,7 @@ def empty(title: str, text: str) -> str:
 
 
 def legend(entries: Sequence[tuple[str, str, str]]) -> str:
-    """(role, text, shape) each; shape: "" a block, "hatch", "outline", "line" or "dash"."""
+    """(role, text, shape) each; shape: "" a block, "hatch", "pale", "outline", "line", "dash"."""
     parts = "".join(
         f'<span><i class="{shape}" style="{_swatch(role, shape)}"></i>{escape(text)}</span>'
         for role, text, shape in entries
@@ -90,6 +90,8 @@ def _swatch(role: str, shape: str) -> str:
     if shape == "hatch":
         stripes = f"transparent 0 3px, {colour} 3px 5px"
         return f"background: repeating-linear-gradient(135deg, {stripes})"
+    if shape == "pale":
+        return f"background: color-mix(in srgb, {colour} 45%, transparent)"
     if shape == "outline":
         return f"border: 1.5px solid {colour}"
     if shape == "dash":

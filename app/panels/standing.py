@@ -6,6 +6,7 @@ from typing import Any
 
 from app.panels.markup import headline
 from app.panels.view import Moment
+from app.panels.window import Window
 from app.units import count, duration
 from telemetry.queries import live as queries
 from telemetry.reader import Reader
@@ -39,6 +40,14 @@ def counter(reader: Reader, run_id: str, newest: dict[str, Any], moment: Moment)
     now = "paused" if moment.paused else f"idle {_ago(still_s)}" if still_s else ""
     step = f"step {count(newest['step'])}"
     return f"{step} · {now}" if now else step
+
+
+def window_counter(reader: Reader, run_id: str, shown: Window, moment: Moment) -> str:
+    """As counter where the window follows the newest step; else the steps that somebody chose."""
+    newest = queries.newest(reader, run_id) if shown.follows else None
+    if newest is None:
+        return f"steps {count(shown.first_step)} to {count(shown.last_step)}"
+    return counter(reader, run_id, newest, moment)
 
 
 def _ago(still_s: float) -> str:

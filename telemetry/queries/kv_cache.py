@@ -13,7 +13,7 @@ import pandas as pd
 
 from telemetry.reader import Reader
 
-MAX_BARS = 300
+MAX_BARS = 240
 # How far back a sequence that holds blocks is looked for, steps: it may wait for its next chunk.
 _LOOK_BACK = 4000
 _END = "(t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT))"
@@ -78,6 +78,16 @@ def state(reader: Reader, run_id: str, step: int) -> dict[str, Any] | None:
     return reader.row(sql, {"run": run_id, "step": step})
 
 
+def extent(reader: Reader, run_id: str) -> int:
+    """How many block numbers the map by address has: all that were offered or ever in use."""
+    sql = """
+    SELECT greatest(
+        (SELECT coalesce(max(block) + 1, 0) FROM blocks WHERE run_id = $run),
+        (SELECT coalesce(max(kv_blocks_total), 0) FROM steps WHERE run_id = $run))
+    """
+    return int(reader.value(sql, {"run": run_id}))
+
+
 def reported(reader: Reader, run_id: str) -> bool:
     """Whether the source tells who holds which block."""
     sql = "SELECT block FROM blocks WHERE run_id = $run LIMIT 1"
@@ -104,7 +114,7 @@ def token_bytes(reader: Reader, run_id: str) -> float | None:
 def series(
     reader: Reader, run_id: str, first: int, last: int, end_ns: int, block_size: int | None
 ) -> pd.DataFrame:
-    """The cache from step first to last, at most about 300 rows: each bin's fullest step.
+    """The cache from step first to last, at most about 240 rows: each bin's fullest step.
 
     x_s (start, seconds before end_ns), end_s, step, total, used, cached: blocks in that step.
     evictions, preemptions, recomputed_tokens: sums of the bin. room_tokens: room in the last blocks
@@ -129,8 +139,7 @@ def series(
                sum(recomputed_tokens)::BIGINT AS recomputed_tokens
         FROM binned GROUP BY bin
     ), room AS (
-        SELECT q.step, sum((-q.context_tokens) % $size + CASE WHEN
-                 q.context_tokens % $size = 0 THEN 0 ELSE $size END)::BIGINT AS room_tokens
+        SELECT q.step, sum(($size - q.context_tokens % $size) % $size)::BIGINT AS room_tokens
         FROM sequence_steps q JOIN bars USING (step)
         WHERE q.run_id = $run AND q.step BETWEEN $first AND $last GROUP BY q.step
     )
