@@ -35,7 +35,7 @@ loads AS (
 # counts them (engine/physics/cost.py). Without counts a token weighs as much as any other.
 _PROMPTS = """
 prompts AS (
-  SELECT p.run_id, p.step, p.request_id, p.tokens,
+  SELECT p.run_id, p.step, p.request_id, p.phase, p.tokens,
          coalesce(nullif(s.linear_flops * p.tokens / l.tokens
            + s.attention_flops * p.attended / nullif(l.attended, 0), 0), p.tokens) AS flops
   FROM parts p JOIN ran s USING (run_id, step) JOIN loads l USING (run_id, step)
@@ -45,7 +45,7 @@ prompts AS (
 # their number.
 _SPANS = """
 spans AS (
-  SELECT run_id, after_step, step, t_ns, itl_ns, count(*) AS gaps
+  SELECT run_id, after_step, step, t_ns, itl_ns, count(*) AS gaps, list(request_id) AS streams
   FROM itl WHERE {gaps} GROUP BY ALL),
 stretches AS (SELECT DISTINCT run_id, after_step, step FROM spans),
 blamed AS (
@@ -138,10 +138,9 @@ def judged_window() -> str:
     return judged(WINDOW, _WINDOW_POOL)
 
 
-def blamed_window() -> str:
-    """As judged_window, without baselines: `prompts`, `spans` and `blamed` alone."""
-    parts = (_LOADS, _PROMPTS, _SPANS)
-    return "WITH " + ",".join(parts).replace("{gaps}", WINDOW).replace("{pool}", _WINDOW_POOL)
+def prompts_window() -> str:
+    """WITH … of `prompts`, one row per step and request with prompt tokens in the same window."""
+    return "WITH " + ",".join((_LOADS, _PROMPTS)).replace("{pool}", WINDOW)
 
 
 INTERFERENCE_SQL = f"""

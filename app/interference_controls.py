@@ -1,0 +1,143 @@
+"""Controls of the Interference page: inject a prompt, pin what it did, chunk it and do it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from app import state
+from app.controls import load_controls
+from app.frame import Frame
+from app.panels import interference_window as windows
+from app.units import count
+
+LENGTHS = (128, 256, 512, 1024, 2048, 4096)
+BUDGETS = (16, 32, 64, 128, 256)
+SPANS = (3, 6, 12, 24)
+ANSWER_TOKENS = 8
+_PINNED = "pinned_a"
+
+
+def controls(page: Frame) -> dict[str, str]:
+    """Draw them; the parameters of the view that they make."""
+    current = state.session() if page.is_live else None
+    off = current is None or current.phase != "ready"
+    length = _choice("length", 1024, _fitting(current), "prompt {} tokens", 166)
+    budget = int(st.session_state.get("budget", 64))
+    st.button(
+        "Inject",
+        icon=":material/bolt:",
+        type="primary",
+        disabled=off,
+        key="inject",
+        on_click=_act,
+        args=(page, _inject, length),
+    )
+    again = (page, _chunk_and_inject, length, budget)
+    _pin_buttons(page)
+    st.button(
+        f"Chunk at {budget} and inject again", disabled=off, key="chunk", on_click=_act, args=again
+    )
+    show = str(
+        st.segmented_control(
+            "Show",
+            [windows.LIVE, windows.INJECT, windows.TIME],
+            key="show",
+            default=windows.LIVE,
+            required=True,
+            label_visibility="collapsed",
+            bind="query-params",
+        )
+    )
+    with st.popover("Set up"):
+        load_controls(page.is_live)
+        _choice("budget", 64, BUDGETS, "chunk at {} tokens a step", 210)
+        span = _choice("span", 6, SPANS, "show {} s", 210)
+    params = {"show": show, "span": str(span)}
+    pinned = _pinned()
+    return {**params, "a": pinned} if pinned else params
+
+
+def _choice(key: str, usual: int, offered: tuple[int, ...], words: str, width: int) -> int:
+    """A number out of a few, kept in the address."""
+    chosen = st.selectbox(
+        key,
+        offered,
+        index=offered.index(min(offered, key=lambda n: abs(n - usual))),
+        format_func=lambda n: words.format(count(n)),
+        key=key,
+        width=width,
+        label_visibility="collapsed",
+        bind="query-params",
+    )
+    return int(chosen or usual)
+
+
+def _fitting(current: state.Session | None) -> tuple[int, ...]:
+    """Lengths that the model's context and the KV blocks can hold, with a short answer."""
+    if current is None or current.ready is None or current.status is None:
+        return LENGTHS
+    limits = current.ready.limits
+    room = min(limits["max_context"], current.status.kv_blocks * limits["block_size"])
+    return tuple(n for n in LENGTHS if n + ANSWER_TOKENS <= room) or LENGTHS[:1]
+
+
+def _act(page: Frame, do: Callable[..., None], *args: Any) -> None:
+    """Send commands, then show what they do; a refusal is one line for the person."""
+    current = state.session()
+    if current is None:
+        return
+    try:
+        do(current, *args)
+    except Exception as error:
+        st.toast(str(error), icon=":material/error:")
+        return
+    st.session_state["show"] = windows.INJECT
+
+
+def _inject(current: state.Session, length: int) -> None:
+    current.inject(length, ANSWER_TOKENS)
+
+
+def _chunk_and_inject(current: state.Session, length: int, budget: int) -> None:
+    current.configure(scheduler="chunked", chunk_tokens=budget)
+    current.inject(length, ANSWER_TOKENS)
+
+
+def _pinned() -> str | None:
+    """Side A outlives page switches, and is in the address, so that a link shows the same."""
+    if _PINNED not in st.session_state:
+        st.session_state[_PINNED] = st.query_params.get("a")
+    pinned: str | None = st.session_state[_PINNED]
+    if pinned:
+        st.query_params["a"] = pinned
+    else:
+        st.query_params.pop("a", None)
+    return pinned
+
+
+def _pin_buttons(page: Frame) -> None:
+    if st.session_state.get(_PINNED, st.query_params.get("a")):
+        st.button("Unpin A", icon=":material/keep_off:", key="unpin", on_click=_unpin)
+    else:
+        st.button("Pin as A", icon=":material/keep:", key="pin", on_click=_pin, args=(page,))
+
+
+def _pin(page: Frame) -> None:
+    """Keep the steps that B shows now."""
+    current = state.session()
+    run_id = current.run_id if current and page.is_live else page.run
+    if current is None or run_id is None:
+        return
+    params = page.params(show=str(st.session_state.get("show", windows.LIVE)))
+    span_s = float(st.session_state.get("span", windows.SPAN_S))
+    with current.store.reader() as reader:
+        stretch = windows.shown(reader, run_id, params, span_s)
+    if stretch is not None:
+        st.session_state[_PINNED] = windows.pin(stretch)
+
+
+def _unpin() -> None:
+    st.session_state[_PINNED] = None
