@@ -104,6 +104,11 @@ def test_both_ways_of_sharing_multiply() -> None:
     assert link_s == pytest.approx(reduce_s + send_s)
 
 
+def test_layers_without_experts_send_nothing_to_them() -> None:
+    send_s = 58 * 2 * all_to_all_s(64 / 8 * 8 * 7168 * 2, 8, 450e9)  # 3 of DeepSeek's 61 are dense
+    assert link_time_s(DEEPSEEK, 64, 1, 8, 450e9) == pytest.approx(send_s)
+
+
 def test_alone_or_idle_nothing_is_exchanged() -> None:
     assert link_time_s(QWEN_MOE, 64, 1, 1, None) == 0
     assert link_time_s(QWEN_MOE, 0, 8, 1, 450e9) == 0

@@ -144,6 +144,13 @@ def test_latent_attention_never_gets_the_gqa_formula() -> None:
     assert replace(spec, kv_heads=1, head_dim=999).kv_bytes_per_token(2) == 3 * (16 + 4) * 2
 
 
+def test_only_every_so_many_layers_may_have_experts() -> None:
+    raw = config("DeepseekV2ForCausalLM", num_hidden_layers=7, moe_layer_freq=3)
+    made = spec_of_config("tiny", raw).moe
+    assert made is not None
+    assert made.dense_layers == 5  # layers 3 and 6 have experts; 0 is before the first
+
+
 def test_queries_without_a_rank_are_stated_as_null() -> None:
     assert spec_of_config("tiny", config("DeepseekV2ForCausalLM")).mla == MLA(None, 16, 8, 4, 6)
     with pytest.raises(UserError, match=r"config.json has no 'q_lora_rank'"):
