@@ -97,6 +97,14 @@ def test_an_unknown_cache_stays_unknown() -> None:
     assert "nobody can say" in a["sentences"]["crossover"]
 
 
+def test_links_of_an_unknown_shape_stay_unknown() -> None:
+    a = answer(ask("deepseek-v4-pro", tensor_parallel=8))
+    assert a["t_link_s"] is None
+    assert a["t_step_s"] == a["t_memory_s"] == 2 * 49e9 / (8 * 3.35e12)
+    assert a["unknown"][-1] == "time on the links: t_step_s is a floor without it"
+    assert answer(ask("deepseek-v4-pro"))["t_link_s"] == 0
+
+
 def test_a_given_cache_fills_in_what_is_unknown() -> None:
     a = answer(ask("deepseek-v4-pro", batch=3, context=1000, kv_bytes_per_token=50_000))
     assert a["kv_bytes"] == a["kv_moved_bytes"] == 3 * 1000 * 50_000

@@ -10,7 +10,7 @@ import pytest
 
 from engine.physics.catalogue import find_model, models
 from engine.physics.max_batch import largest_batch
-from engine.physics.memory_budget import budget, what_would_fit
+from engine.physics.memory_budget import Budget, budget, what_would_fit
 from engine.physics.overrides import with_params
 from engine.physics.sizing import max_batch_for_tpot
 from engine.physics.whatif import answer
@@ -108,8 +108,46 @@ def test_what_fits_needs_nothing_else() -> None:
 
 
 def test_a_device_without_a_known_link_is_still_counted() -> None:
-    fits = what_would_fit(ask("llama-3.1-8b", "l4", batch=64, context=4000))
-    assert [(f.devices, f.title) for f in fits if f.change == "devices"] == [(4, "NVIDIA L4 24 GB")]
+    w = ask("llama-3.1-8b", "rtx-4090", batch=64, context=4000)
+    assert w.deployment.link is None
+    ways = [(fit.devices, fit.device) for fit in what_would_fit(w) if fit.change == "devices"]
+    assert ways == [(4, "rtx-4090")]
+
+
+def test_weights_that_do_not_fit_leave_no_room() -> None:
+    memory = answer(ask("llama-3.1-70b"))["memory"]
+    assert (memory["kv_room_bytes"], memory["sequences_that_fit"]) == (0, 0)
+
+
+def test_a_room_that_is_filled_exactly_is_filled() -> None:
+    """0.3 / 0.1 is a little less than three in floating point."""
+    room = Budget(1.0, 0.3, 0.0, 0.0, 0.1, None)
+    assert room.kv_room_bytes / 0.1 < 3
+    assert room.sequences == 3
+
+
+def test_a_prefill_holds_its_prompt_beside_what_was_cached() -> None:
+    a = answer(ask(phase="prefill", batch=2, context=100, prompt_tokens=300))
+    assert a["kv_bytes"] == 2 * 400 * 131072
+    assert a["kv_moved_bytes"] == 2 * (400 + 300) * 131072  # all read, the prompt's also written
+
+
+def test_a_given_cache_is_moved_as_a_counted_one() -> None:
+    counted = ask(phase="prefill", batch=2, context=100, prompt_tokens=300)
+    given = replace(counted, kv_bytes_per_token=2 * 131072.0)
+    assert answer(given)["kv_moved_bytes"] == 2 * answer(counted)["kv_moved_bytes"]
+
+
+def test_activations_by_hand() -> None:
+    dense, mixture = (
+        answer(ask(name, batch=3))["memory"]["activation_bytes"]
+        for name in ("llama-3.1-8b", "mixtral-8x7b")
+    )
+    # Two hidden states, gate and up of the MLP (of two experts), in bf16; logits in fp32.
+    assert dense == 3 * (2 * 4096 + 2 * 14336) * 2 + 3 * 128256 * 4
+    assert mixture == 3 * (2 * 4096 + 2 * 2 * 14336) * 2 + 3 * 32000 * 4
+    prompt = answer(ask(phase="prefill", batch=3, prompt_tokens=100))["memory"]
+    assert prompt["activation_bytes"] == 300 * (2 * 4096 + 2 * 14336) * 2 + 3 * 128256 * 4
 
 
 def test_usable_memory_is_a_share() -> None:
