@@ -13,7 +13,7 @@ def prompt(number: int, arrival: Arrival) -> tuple[int, ...]:
     """Token ids that are equal where the recorded texts were, and nowhere else."""
     tokens: list[int] = []
     for piece in arrival.pieces:
-        first = (1 + crc32(piece.name.encode())) * _APART
+        first = (crc32(piece.name.encode()) >> 1) * _APART  # 64 bits with a sign
         tokens += range(first, first + piece.tokens)
     missing = arrival.prompt_tokens - len(tokens)
     if missing > 0:

@@ -11,7 +11,7 @@ from engine.replay.steps import Steps
 from engine.schedulers import check_chunk_tokens, check_max_batch, check_scheduler
 from engine.workloads.workload import Piece
 
-MAX_KV_BLOCKS = 1_000_000
+MAX_KV_BLOCKS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)

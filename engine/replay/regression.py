@@ -15,6 +15,7 @@ Floats = NDArray[np.float64]
 
 _ROUNDS = 25
 _NEAR = 0.01  # relative errors below it weigh alike: they are the noise of a good step
+_LOOSE = 0.1  # so near to its prior a coefficient is not pulled harder
 
 
 def nonnegative(columns: Floats, values: Floats) -> Floats:
@@ -64,16 +65,17 @@ def robust(
     """Non-negative x for which the values scatter evenly around columns x: a fit of medians.
 
     Minimises the weighted sum of |values - fitted| / fitted by iteratively reweighted least
-    squares. prior [k]: coefficients to stay near, as if `trust` more values had said each of them
+    squares. prior [k]: coefficients to stay near, as if `trust` more values had said each of them,
     to within 10%; one that the values say nothing about stays.
     """
-    pull, pulled = _prior_rows(columns.shape[1], prior, trust * float(weights.mean()))
-    fitted, x = values, np.zeros(columns.shape[1])
+    prior = np.zeros(columns.shape[1]) if prior is None else prior
+    fitted, x = values, prior
     for _ in range(_ROUNDS):
         error = np.maximum(np.abs(values / fitted - 1), _NEAR)
         root = np.sqrt(weights / error) / fitted
-        rows = np.vstack([columns * root[:, None], pull])
-        fresh = nonnegative(rows, np.concatenate([values * root, pulled]))
+        pull = _pull(x, prior, trust * float(weights.mean()))
+        rows = np.vstack([columns * root[:, None], np.diag(pull)])
+        fresh = nonnegative(rows, np.concatenate([values * root, pull * prior]))
         if np.allclose(fresh, x, rtol=1e-3, atol=0):
             break
         x = fresh
@@ -81,9 +83,8 @@ def robust(
     return fresh
 
 
-def _prior_rows(count: int, prior: Floats | None, weight: float) -> tuple[Floats, Floats]:
-    if prior is None:
-        return np.zeros((0, count)), np.zeros(0)
-    known = prior > 0
-    pull = np.diag(np.where(known, np.sqrt(weight / 0.1) / np.where(known, prior, 1.0), 0.0))
-    return pull, pull @ prior
+def _pull(x: Floats, prior: Floats, weight: float) -> Floats:
+    """How strongly each coefficient is held to its prior; one without is free."""
+    known = np.where(prior > 0, prior, 1.0)
+    away = np.maximum(np.abs(x / known - 1), _LOOSE)
+    return np.asarray(np.where(prior > 0, np.sqrt(weight / away) / known, 0.0))

@@ -90,7 +90,7 @@ class _Replay:
         words = _Words()
         return Engine(
             ModelledBackend(self._clock, self._time, SyntheticTokens(words)),
-            BlockManager(settings.kv_blocks, recording.block_size),
+            BlockManager(_blocks(recording, settings), recording.block_size),
             _accounting(recording),
             words,
             self._outcome,
@@ -133,6 +133,13 @@ class _Replay:
 def _request(number: int, arrival: Arrival, arrived_ns: int) -> Request:
     sampling = SamplingParams(max_tokens=arrival.output_tokens, ignore_eos=True)
     return Request(prompt(number, arrival), sampling, arrived_ns, arrival.label)
+
+
+def _blocks(recording: Recording, settings: Settings) -> int:
+    """No more than all requests could hold at once, padded to the longest of them."""
+    longest = max(a.prompt_tokens + a.output_tokens for a in recording.arrivals)
+    most = len(recording.arrivals) * (longest // recording.block_size + 1)
+    return min(settings.kv_blocks, most)
 
 
 def _accounting(recording: Recording) -> Accounting:

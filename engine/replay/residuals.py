@@ -23,7 +23,7 @@ from telemetry.schema import PHASES
 
 STRETCHES = 8
 _LEAST_STRETCH = 15  # steps; shorter ones have no pace of their own
-_ALIKE = 50  # steps of the nearest fitted times, of which one is drawn
+_ALIKE = 50  # steps of the nearest fitted times, of which one is drawn; a quarter of few
 _FEW = 10  # a phase with fewer steps borrows the scatter of all
 
 Ratio = Callable[[str, float], float]
@@ -45,9 +45,10 @@ class _Scatter:
     def draw(self, fitted_s: float, random: Random) -> float:
         """That of a step whose fitted time is about this long."""
         count = len(self.ratios)
+        alike = min(_ALIKE, max(_FEW, count // 4))
         near = int(np.searchsorted(self.fitted_s, fitted_s))
-        first = max(0, min(near - _ALIKE // 2, count - _ALIKE))
-        return self.ratios[first + random.randrange(min(count, _ALIKE))]
+        first = max(0, min(near - alike // 2, count - alike))
+        return self.ratios[first + random.randrange(min(count, alike))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,15 +40,15 @@ class FittedTime:
             cost.weight_bytes,
             cost.attention_flops,
             cost.kv_bytes,
-            len(batch.chunks),
-            sum(c.rows for c in batch.chunks),
+            batch.num_chunks,
+            batch.rows,
         )
 
 
 def phase_of(batch: ScheduledBatch) -> str:
     """As the step is recorded: decode, prefill, or mixed where both run."""
-    phases = {c.phase for c in batch.chunks}
+    phases = {chunk.phase for chunk in batch.others}
     prompts = phases & {"prefill", "recompute"}
     if not prompts:
         return "decode"
-    return "mixed" if phases - prompts else "prefill"
+    return "mixed" if phases - prompts or batch.decodes else "prefill"
