@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from app.figures.crossover import LIGHTER
 from app.figures.data import Figure, nice_ceiling, significant
 from app.theme import TEXT_PX, Theme, axis, hatched, layout, note
 from app.units import si, tick
@@ -43,7 +44,7 @@ def budget(memory: Budget, look: Theme) -> Figure:
     shape = layout(
         look, HEIGHT_PX, barmode="overlay", margin={"l": 8, "r": 14, "t": 26, "b": 26}, bargap=0
     )
-    shape["xaxis"] = axis(look, **_ticks(top), range=[0, top])
+    shape["xaxis"] = axis(look, **_ticks(top), range=[0, top], **LIGHTER)
     shape["yaxis"] = axis(look, visible=False, range=[-0.5, 0.5], fixedrange=True)
     data: list[dict[str, Any]] = []
     start = 0.0

@@ -23,6 +23,8 @@ from engine.physics.roofline import (
 INTENSITY_PX = 232
 CROSSOVER_PX = 258
 _TICKS = [2**i for i in range(11)]
+LIGHTER = {"ticklabeloverflow": "allow"}
+"""Plotly measures every label on every update to see whether it hangs over; these never do."""
 
 
 def batches(last: float) -> list[float]:
@@ -35,7 +37,7 @@ def batch_axis(look: Theme, title: str, last: float) -> dict[str, Any]:
     """A log2 axis of batches from 1 to last."""
     span = [math.log10(0.85), math.log10(last * 1.1)]
     ticks = {"tickvals": _TICKS, "ticktext": [str(t) for t in _TICKS]}
-    return axis(look, title, type="log", range=span, **ticks)
+    return axis(look, title, type="log", range=span, **LIGHTER, **ticks)
 
 
 def line(name: str, xs: list[float], ys: list[float], **line: Any) -> dict[str, Any]:
@@ -145,7 +147,7 @@ def ms_axis(look: Theme, times_ms: list[float], span: float = 300.0) -> dict[str
     ends = [math.log10(floor * 0.8), math.log10(nice_ceiling(max(shown) * 2.6))]
     digits = (1, 2, 5) if ends[1] - ends[0] < 3.5 else (1,)
     ticks = {"tickvals": [v * 10**p for p in range(-3, 7) for v in digits]}
-    return axis(look, "step, ms", type="log", range=ends, **ticks)
+    return axis(look, "step, ms", type="log", range=ends, **LIGHTER, **ticks)
 
 
 def _curves(decode: Decode, peaks: Peaks, look: Theme, last: float) -> list[dict[str, Any]]:

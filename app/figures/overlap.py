@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.figures.anatomy import Segment, bar, ms_ticks
+from app.figures.crossover import LIGHTER
 from app.figures.data import Figure, nice_ceiling, significant
 from app.theme import CALLOUT_PX, Theme, axis, layout, note
 from app.units import milliseconds
@@ -36,7 +37,7 @@ def overlap(
         barmode="overlay",
         margin={"l": _LEFT_PX, "r": _RIGHT_PX, "t": 4, "b": 24},
     )
-    shape["xaxis"] = axis(look, **ms_ticks(top), range=[0, top])
+    shape["xaxis"] = axis(look, **ms_ticks(top), range=[0, top], **LIGHTER)
     shape["yaxis"] = _rows(rows, captions, look)
     shape["annotations"] = [_end(pieces, row, more if row == "read" else "", look) for row in rows]
     shape["annotations"] += _key(pieces, look)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.figures.crossover import heading
+from app.figures.crossover import LIGHTER, heading
 from app.figures.data import Figure, numbers, significant
 from app.figures.plane import Decode, Ends, Peaks, Scale, axes
 from app.figures.roofline import kv_cap, roofs
@@ -45,7 +45,8 @@ def phases(
         notes.append(_label(point, peaks, look))
     shape = layout(look, HEIGHT_PX, margin={"l": 66, "r": 10, "t": 24, "b": 40})
     shape |= axes(ends, peaks, None, look, scale, False)
-    shape["yaxis"] |= _decades(ends)
+    shape["xaxis"] |= _decades(ends.left, ends.right, "g") | LIGHTER
+    shape["yaxis"] |= _decades(ends.bottom, ends.top, "si") | LIGHTER
     shape["yaxis"]["title"]["text"] = "FLOP/s of the step"
     shape["annotations"] = notes
     return {"data": data, "layout": shape}
@@ -58,10 +59,12 @@ def _heading(peaks: Peaks, look: Theme) -> dict[str, Any]:
     return heading(look, text)
 
 
-def _decades(ends: Ends) -> dict[str, Any]:
-    powers = range(math.ceil(math.log10(ends.bottom)), math.floor(math.log10(ends.top)) + 1)
+def _decades(low: float, high: float, kind: str) -> dict[str, Any]:
+    """Powers of ten only, plain or with prefixes."""
+    powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
     values = [10.0**p for p in powers]
-    return {"tickvals": values, "ticktext": [tick(v, "") for v in values]}
+    texts = [tick(v, "") if kind == "si" else f"{v:,g}" for v in values]
+    return {"tickvals": values, "ticktext": texts}
 
 
 def _ends(points: Sequence[Point], curve: pd.DataFrame, peaks: Peaks) -> Ends:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.figures.crossover import dot, heading, line, ms_axis
+from app.figures.crossover import LIGHTER, dot, heading, line, ms_axis
 from app.figures.data import Figure
 from app.theme import Theme, axis, layout, note, rgba
 
@@ -36,7 +36,7 @@ def _length_axis(look: Theme, ends: list[float]) -> dict[str, Any]:
     values = [2.0**i for i in range(40) if ends[0] <= 2.0**i <= ends[1]][::2]
     texts = [f"{v / 1024:g}k" if v >= 1024 else f"{v:g}" for v in values]
     ticks = {"tickvals": values, "ticktext": texts}
-    return axis(look, "prompt, tokens (k = 1,024)", type="log", range=span, **ticks)
+    return axis(look, "prompt, tokens (k = 1,024)", type="log", range=span, **LIGHTER, **ticks)
 
 
 def _lines(curves: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:

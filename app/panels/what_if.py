@@ -25,13 +25,16 @@ Answer = dict[str, Any]
 
 
 def panels(params: Params, look: Theme, /) -> View:
-    """params: the options of `stepscope whatif`, and devices and dtypes to compare.
+    """params: the options of `stepscope whatif`, devices and dtypes to compare, and the part.
 
+    part: "table" for the comparison, which takes longest and stands last, else all but it.
     What cannot be is told in one line, with nothing drawn.
     """
     try:
         state = parse(params)
         asked = question(state)
+        if params.get("part") == "table":
+            return View(html={"table": what_if_table.table(what_if_table.rows(state), state)})
         found = answer(asked)
         html = _html(state, found)
     except UserError as error:
@@ -77,7 +80,6 @@ def _html(state: State, a: Answer) -> dict[str, str]:
         "fit": text.fit(a),
         "facts": text.facts(a),
         "assumptions": text.assumptions(a, command(state)),
-        "table": what_if_table.table(what_if_table.rows(state), state),
         "footnotes": text.notes(_notes(a)),
     }
 

@@ -199,6 +199,7 @@ def page() -> dict[str, Any]:
         ],
         "defaults": {option(name): text_of(getattr(start, name)) for name in DEFAULTS},
         "always": [option(name) for name in ALWAYS],
+        "patient": ["curves", "phases"],
         "legend": markup.legend(_LEGEND),
         "keep": [option(name) for name in ("devices", "dtypes", "price_per_hour")],
     }

@@ -170,7 +170,8 @@ export class Chart {
 
   zoomed(layout) {
     const uirevision = `${layout.uirevision}-${this.resets}`;
-    const out = { ...layout, uirevision, width: this.div.clientWidth };
+    // Asking the page for a width makes it lay out anew: the observer knows it.
+    const out = { ...layout, uirevision, width: this.width || this.div.clientWidth };
     for (const [name, range] of Object.entries(this.zoom)) {
       if (out[name]) out[name] = { ...out[name], range: [...range], autorange: false };
     }

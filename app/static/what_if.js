@@ -2,10 +2,12 @@
 //
 // No engine and no run are needed, and nothing waits for a rerun of the page: while the slider is
 // dragged one request follows the other, and only what changed is drawn again.
-// State for tests and for the curious: window.__stepscope.whatIf = { asked, drawn, ms, query }.
+// State for tests and for the curious: window.__stepscope.whatIf = { asked, drawn, compared,
+// ms, query }.
 
 const live = await import(new URL(`./live.js${new URL(import.meta.url).search}`, import.meta.url));
-const page = (window.__stepscope.whatIf ??= { asked: 0, drawn: 0, ms: null, query: null });
+const page = (window.__stepscope.whatIf ??= {
+  asked: 0, drawn: 0, compared: 0, ms: null, query: null });
 const ARROWS = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
 
 function element(tag, attributes = {}, ...children) {
@@ -123,6 +125,7 @@ class WhatIf {
     this.data = data;
     this.made = {};
     this.sent = {};
+    this.missed = {};
     this.charts = {};
     live.plotly().catch(() => {});  // long to parse: begin before the first figure comes
     this.build();
@@ -152,6 +155,10 @@ class WhatIf {
       this.chips(), place.row, this.panels(),
       element("section", { class: "wi-side" }, place.compare, element("div", { id: "ss-table" })),
       element("div", { id: "ss-footnotes", class: "wi-notes" }));
+    this.table = this.host.querySelector("#ss-table");
+    this.words = [...this.host.querySelectorAll("[id^=ss-]")]
+      .map((div) => [div.id.slice(3), div])
+      .filter(([id, div]) => !(id in this.charts) && div !== this.table);
     this.host.addEventListener("click", (event) => this.clicked(event));
   }
 
@@ -260,20 +267,29 @@ class WhatIf {
       this.again = false;
       const asked = page.asked;
       try {
-        await this.draw(await this.fetch());
+        await this.draw(await this.fetch("step"));
         this.host.dataset.connection = "open";
+        if (!this.again) this.told(asked);
+        if (!this.again) await this.compare();
       } catch (error) {
         this.lost(error);
       }
-      if (!this.again) this.told(asked);
     } while (this.again && this.host.isConnected);
     this.busy = false;
   }
 
-  async fetch() {
+  // The table below answers the question once for each device: it comes when nothing else waits.
+  async compare() {
+    const asked = page.asked;
+    const { html } = await this.fetch("table");
+    if (asked === page.asked) this.markup(this.table, "table", html.table);
+    page.compared = asked;
+  }
+
+  async fetch(part) {
     this.theme = live.look();
     document.documentElement.dataset.look = this.theme;
-    const query = new URLSearchParams([...this.query(), ["look", this.theme]]);
+    const query = new URLSearchParams([...this.query(), ["look", this.theme], ["part", part]]);
     const answer = await fetch(`/stepscope/still/what-if?${query}`);
     if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
     return answer.json();
@@ -296,16 +312,19 @@ class WhatIf {
     }));
   }
 
+  // In the order of the page. While the slider runs ahead, the curves may miss two answers of three.
   async draw(view) {
-    for (const div of this.host.querySelectorAll("[id^=ss-]")) {
-      const id = div.id.slice(3);
-      if (!(id in this.charts)) this.markup(div, id, view.html[id]);
-    }
-    const changed = Object.entries(this.charts).filter(([id, chart]) => {
+    for (const [id, div] of this.words) this.markup(div, id, view.html[id]);
+    for (const [id, chart] of Object.entries(this.charts)) {
       chart.div.hidden = !(id in view.figures);
-      return !chart.div.hidden && this.fresher(id, view.figures[id]);
-    });
-    await Promise.all(changed.map(([id, chart]) => chart.show(view.figures[id])));
+      if (chart.div.hidden) continue;
+      if (this.again && this.data.patient.includes(id) && (this.missed[id] ?? 0) < 2) {
+        this.missed[id] = (this.missed[id] ?? 0) + 1;
+        continue;
+      }
+      this.missed[id] = 0;
+      if (this.fresher(id, view.figures[id])) await chart.show(view.figures[id]);
+    }
   }
 
   markup(div, id, html) {

@@ -56,6 +56,11 @@ def shown(state: State) -> View:
     return panels(dict(parse_qsl(address(state), keep_blank_values=True)), LIGHT)
 
 
+def beside(state: State) -> str:
+    """The table of the page, which is asked for by itself."""
+    return panels(dict(parse_qsl(address(state))) | {"part": "table"}, LIGHT).html["table"]
+
+
 def preset(beginning: str) -> State:
     (found,) = [s for label, s in STATES.items() if label.startswith(beginning)]
     return found
@@ -122,13 +127,15 @@ def test_what_cannot_be_is_told_in_one_line_and_nothing_is_drawn(
     assert says in text
     assert "\n" not in text
     assert set(view.html) == {"headline", "blank"}
+    assert "table" not in panels(params | {"part": "table"}, LIGHT).html
 
 
 def test_an_address_cannot_inject_markup() -> None:
     view = panels({"device": "<img src=x>", "devices": "<b>"}, LIGHT)
     assert "<img" not in json.dumps(view.html)
-    view = panels({"devices": "<img src=x>", "dtypes": "<img>"}, LIGHT)
-    assert "<img" not in json.dumps(view.html)
+    view = panels({"devices": "<img src=x>", "dtypes": "fp8", "part": "table"}, LIGHT)
+    assert "unknown device" in view.html["table"]
+    assert "<img" not in view.html["table"]
 
 
 # --- what is shown ---
@@ -230,7 +237,7 @@ def test_unknown_is_told_as_unknown() -> None:
     assert any("KV cache, unknown" in text for text in notes)
     budget = [t["name"] for t in view.figures["budget"]["data"]]
     assert "KV" not in budget
-    assert "≥" in view.html["table"]
+    assert "≥" in beside(State(model="deepseek-v4-pro", context=4096, batch=8))
     assert models()["deepseek-v4-pro"].unknown in plain(view.html["assumptions"])
 
 
@@ -275,6 +282,11 @@ def test_devices_and_dtypes_stand_side_by_side() -> None:
     assert "needs 2" in table
 
 
+def test_the_table_is_asked_for_by_itself() -> None:
+    assert "table" not in shown(State()).html
+    assert set(panels({"part": "table"}, LIGHT).html) == {"table"}
+
+
 def test_the_chosen_one_is_always_in_the_table() -> None:
     found = what_if_table.rows(State(device="l4", devices=("h200",), dtypes=("fp8",)))
     assert [(r.device, r.dtype) for r in found] == [("l4", "fp16"), ("h200", "fp8")]
@@ -282,7 +294,7 @@ def test_the_chosen_one_is_always_in_the_table() -> None:
 
 def test_a_row_that_cannot_be_says_why() -> None:
     state = State(math_dtype="fp8", devices=("a100-sxm-80gb", "nonsense"), dtypes=("fp8",))
-    html = plain(shown(state).html["table"])
+    html = plain(beside(state))
     assert "no fp8 rate is known" in html
     assert "unknown device" in html
 

@@ -21,9 +21,10 @@ from tests.e2e.conftest import START_S, free_port
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 
 ENTRY = Path(__file__).resolve().parents[2] / "app" / "main.py"
-DRAWN = "window.__stepscope?.whatIf?.drawn > 0 && " + (
-    "window.__stepscope.whatIf.drawn === window.__stepscope.whatIf.asked"
-)
+DRAWN = """() => {
+  const at = window.__stepscope?.whatIf;
+  return at?.drawn > 0 && at.drawn === at.asked && at.compared === at.asked;
+}"""
 BAR = """name => {
   const trace = document.querySelector('#ss-overlap').data.find(t => t.name === name);
   return trace && trace.x[0];
@@ -213,7 +214,7 @@ def test_the_state_is_kept_while_another_page_is_looked_at(page: Page, url: str)
     before = page.evaluate(SEEN)
     page.get_by_role("link", name="Roofline").click()
     page.wait_for_selector(".wi", state="detached")
-    page.evaluate("window.__stepscope.whatIf.drawn = 0")
+    page.evaluate("Object.assign(window.__stepscope.whatIf, { asked: 0, drawn: 0 })")
     page.get_by_role("link", name="What-if").click()
     drawn(page)
     assert page.evaluate(SEEN) == before
