@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
+from telemetry.queries.answers import read_answers
 from telemetry.reader import Reader
 
 _COUNTS = """
@@ -37,10 +38,6 @@ _LATENCY = """
 SELECT quantile_cont(ttft_s, [0.5, 0.99]) AS ttft_s, quantile_cont(tpot_s, [0.5, 0.99]) AS tpot_s
 FROM request_latency WHERE run_id = $run"""
 
-_ITL = """
-SELECT quantile_cont(itl_s, [0.5, 0.99]) AS itl_s, max(itl_s) AS worst
-FROM itl WHERE run_id = $run"""
-
 _RUNS = """
 WITH made AS (
   SELECT run_id, count(*) AS steps, string_agg(DISTINCT scheduler, ', ' ORDER BY scheduler)
@@ -53,14 +50,6 @@ SELECT r.run_id, r.started_wall, r.clock, r.source, r.model, r.device, r.backend
        coalesce(asked.requests, 0) AS requests, coalesce(asked.output_tokens, 0) AS output_tokens
 FROM runs r LEFT JOIN made USING (run_id) LEFT JOIN asked USING (run_id)
 ORDER BY r.started_wall DESC, r.run_id DESC"""
-
-_NUMBERED = """
-WITH numbered AS (
-  SELECT request_id, finish_reason, row_number() OVER (ORDER BY request_id) - 1 AS number
-  FROM requests WHERE run_id = $run)
-SELECT n.number, t.token_id FROM numbered n
-LEFT JOIN tokens t ON t.run_id = $run AND t.request_id = n.request_id
-WHERE n.finish_reason IN ('stop', 'length') ORDER BY n.number, t."index" """
 
 
 def run_summary(reader: Reader, run_id: str) -> dict[str, Any]:
@@ -75,13 +64,14 @@ def run_summary(reader: Reader, run_id: str) -> dict[str, Any]:
         raise ValueError(f"no run {run_id}: there are {', '.join(known) or 'none'}")
     counts, rates = _row(reader, _COUNTS, run), _row(reader, _RATES, run)
     tokens, makespan_s = counts["output_tokens"], rates["makespan_s"]
+    answers = read_answers(reader, run_id)
     return {
         **counts,
         **_row(reader, _PROMPTS, run),
         **rates,
-        **_latencies(reader, run),
+        **_latencies(reader, run, answers.gaps_s),
         "output_tokens_per_s": tokens / makespan_s if makespan_s else None,
-        "outputs_sha256": outputs_sha256(reader, run_id),
+        "outputs_sha256": answers.sha256,
     }
 
 
@@ -89,12 +79,16 @@ def _row(reader: Reader, sql: str, run: dict[str, str]) -> dict[str, Any]:
     return reader.row(sql, run) or {}
 
 
-def _latencies(reader: Reader, run: dict[str, str]) -> dict[str, dict[str, float | None]]:
-    requests, gaps = _row(reader, _LATENCY, run), _row(reader, _ITL, run)
+def _latencies(
+    reader: Reader, run: dict[str, str], gaps_s: npt.NDArray[np.float64]
+) -> dict[str, dict[str, float | None]]:
+    requests = _row(reader, _LATENCY, run)
+    gaps = np.quantile(gaps_s, [0.5, 0.99]).tolist() if len(gaps_s) else None
+    worst = float(gaps_s.max()) if len(gaps_s) else None
     return {
         "ttft_s": _percentiles(requests["ttft_s"]),
         "tpot_s": _percentiles(requests["tpot_s"]),
-        "itl_s": {**_percentiles(gaps["itl_s"]), "max": gaps["worst"]},
+        "itl_s": {**_percentiles(gaps), "max": worst},
     }
 
 
@@ -110,14 +104,7 @@ def outputs_sha256(reader: Reader, run_id: str) -> str | None:
     for each completed (stop or length) request by number: its number, its count N of output
     tokens, and its N token ids in order, all as little-endian signed 64-bit integers.
     """
-    rows = reader.frame(_NUMBERED, {"run": run_id})
-    if rows.empty:
-        return None
-    digest = hashlib.sha256()
-    for number, answer in rows.groupby("number", sort=True):
-        tokens = answer["token_id"].dropna().to_numpy(dtype="<i8")
-        digest.update(np.array([number, len(tokens)], "<i8").tobytes() + tokens.tobytes())
-    return digest.hexdigest()
+    return read_answers(reader, run_id).sha256
 
 
 def runs(reader: Reader) -> pd.DataFrame:
