@@ -16,7 +16,7 @@ from engine.errors import UserError
 if TYPE_CHECKING:
     from engine.built import BuiltEngine
 
-HEADLESS_INTERVAL_S = 0.5
+HEADLESS_INTERVAL_S = 2.0
 HEADLESS_GATHER_S = 0.1
 # Rows of an envelope beyond those of a live one: what fills whole row groups of the database goes
 # there compressed, without a detour through its log.
