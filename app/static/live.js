@@ -261,7 +261,7 @@ class Mount {
     this.shape = shape;
     this.clear();
     this.host.innerHTML = "";
-    this.host.className = "ss-mount";
+    this.host.className = "ss-root ss-mount";
     this.host.style.gridTemplateColumns = this.data.columns ?? "minmax(0, 1fr)";
     for (const panel of this.data.panels) {
       const div = document.createElement("div");

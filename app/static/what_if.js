@@ -149,7 +149,7 @@ class WhatIf {
       element("div", { class: "wi-pop" }, place.more, element("div", { id: "ss-assumptions" })));
     place.bar.append(this.details);
     place.row.append(this.link());
-    this.host.className = "ss-mount wi";
+    this.host.className = "ss-root ss-mount wi";
     this.host.replaceChildren(place.bar,
       element("div", { class: "ss-html ss-headline", id: "ss-headline" }),
       this.chips(), place.row, this.panels(),

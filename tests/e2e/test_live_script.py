@@ -33,7 +33,9 @@ PAGE = f"""<div id="host"><div class="ss-root"></div></div>
 <script type="module">
 import {{ mount }} from "/live.js";
 const data = {{ view: "live", params: {{ run: "live" }}, panels: {json.dumps(PANELS)} }};
-mount({{ parentElement: document.querySelector("#host"), data }});
+const parentElement = document.querySelector("#host");
+window.again = (params) => mount({{ parentElement, data: {{ ...data, params }} }});
+mount({{ parentElement, data }});
 window.mounted = true;
 </script>"""
 
@@ -86,6 +88,16 @@ def test_a_fragment_that_is_gone_is_hidden(script: Page) -> None:
 
 def test_a_place_is_kept_until_the_first_message(script: Page) -> None:
     assert shown(script) == {"headline", "counter", "tiles"}
+
+
+def test_other_parameters_open_another_stream_and_keep_what_is_shown(script: Page) -> None:
+    """A click on a control mounts again: the same places, another question."""
+    say(script, 1, {"headline": "<b>a</b>"})
+    script.evaluate("window.again({run: 'live', span: '20'})")
+    assert script.inner_text("#ss-headline") == "a"
+    assert script.evaluate("window.sources.at(-1).url").endswith("run=live&span=20&look=light")
+    say(script, 1, {"headline": "<b>b</b>"})
+    assert script.inner_text("#ss-headline") == "b"
 
 
 def test_a_hidden_tab_holds_no_connection(script: Page) -> None:
