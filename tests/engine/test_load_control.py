@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.clock import ModelledClock
 from engine.errors import UserError
 from engine.load_control import LoadControl
 from engine.messages import Load
@@ -111,3 +112,30 @@ def test_an_absurd_length_is_refused_before_a_prompt_is_built(
 def test_an_absurd_rate_is_refused(control: LoadControl) -> None:
     with pytest.raises(UserError, match="more than 0 and at most 1,000 requests/s"):
         control.start(Load("steady", rate=1e7))
+
+
+def test_a_clock_that_jumps_to_an_arrival_finds_it(tmp_path: Path) -> None:
+    """Whatever the digits of a recorded time: no instant may be just before it for ever."""
+    file = tmp_path / "odd.jsonl"
+    times = [0, 4123.4567891, 4123.4567899, 10_000_000.1, 33_333_333.333333, 86_400_000.7]
+    rows = (f'{{"timestamp": {t}, "input_length": 4, "output_length": 2}}' for t in times)
+    file.write_text("\n".join(rows))
+    clock = ModelledClock(1_234_567_891, paced=False)
+    control = LoadControl(PromptSource(Words()), CONTEXT, clock)
+    control.start(Load(str(file), requests=len(times)))
+    found = len(submit_due(control, 0))
+    for _ in range(len(times)):
+        clock.idled(control.next_arrival_ns())
+        found += len(submit_due(control, found))
+    assert found == len(times)
+
+
+def test_a_trace_is_scaled_to_fit_unless_it_must_be_as_recorded() -> None:
+    fitted = load_workload("mooncake", seed=0)
+    recorded = load_workload("mooncake", seed=0, as_recorded=True)
+    assert recorded.scale is None
+    assert "as recorded" in recorded.description
+    assert recorded.item(3).prompt_tokens == pytest.approx(16 * fitted.item(3).prompt_tokens, abs=8)
+    control = LoadControl(PromptSource(Words()), 131_072, as_recorded=True)
+    control.start(Load("azure-code", concurrency=1))
+    assert control.settings["scale"] is None
