@@ -45,7 +45,7 @@ def controls(page: Frame) -> dict[str, str]:
             "Show",
             [windows.LIVE, windows.INJECT, windows.TIME],
             key="show",
-            default=windows.LIVE,
+            default=None if "show" in st.session_state else windows.LIVE,
             required=True,
             label_visibility="collapsed",
             bind="query-params",

@@ -130,6 +130,8 @@ function listen(host) {
   const press = (event) => {
     const request = event.target.closest?.("[data-request]")?.dataset.request;
     if (request !== undefined) pick(request);
+    const window = event.target.closest?.("[data-window]")?.dataset.window;
+    if (window !== undefined) host.mount?.report(window);
   };
   host.addEventListener("pointerdown", press);
   host.addEventListener("click", (event) => { if (!event.detail) press(event); });
@@ -148,8 +150,19 @@ function axes(layout) {
   return Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name));
 }
 
+const FOLLOW = "follow";
+// A stretch in which nothing ran becomes no window: then the chart shows all again.
+const PATIENCE_MS = 2500;
+// A press that moves less far is a click, and a thin bar may be missed by as much; CSS pixels.
+const SLACK_PX = 4;
+
+// `layout.meta` says what a chart can choose. selects: {axis: "step", or the instant of its zero as
+// nanoseconds}; a drag along that axis is a window of steps. steps: {by, first, last}: a click on a
+// bar (by "x", anywhere above it) or on a point (by "point") chooses its step, and holds the window.
 export class Chart {
-  constructor(div) { this.div = div; this.zoom = {}; this.resets = 0; this.busy = false; }
+  constructor(div, report = null) {
+    this.div = div; this.report = report; this.zoom = {}; this.resets = 0; this.busy = false;
+  }
 
   async draw(figure) {
     this.wanted = figure;
@@ -182,10 +195,12 @@ export class Chart {
     if (this.listening) return;
     this.listening = true;
     this.div.on("plotly_relayout", () => this.keep());
-    this.div.on("plotly_doubleclick", () => this.reset());
+    this.div.on("plotly_doubleclick", () => this.double());
     this.div.on("plotly_click", ({ points: [point] }) => {
       if (this.base.meta?.picks && point?.customdata != null) pick(point.customdata);
+      if (this.base.meta?.steps?.by === "point") this.chooseStep(point?.customdata);
     });
+    this.clicks();
     this.div.addEventListener("dblclick", () => this.reset());
     this.div.addEventListener("mousemove", (e) => { if (e.isTrusted) this.pointer = e; });
     this.div.addEventListener("mouseleave", () => { this.pointer = null; });
@@ -203,19 +218,78 @@ export class Chart {
       const range = this.div.layout[name]?.range;
       if (!range || !this.base[name].range) continue;
       if (same(range, this.base[name].range)) delete this.zoom[name];
+      else if (this.report && this.base.meta?.selects?.[name]) this.select(name, range);
       else this.zoom[name] = [...range];
     }
   }
 
-  // Plotly keeps a person's ranges for as long as uirevision stays.
-  reset() {
-    this.zoom = {};
-    this.resets += 1;
-    this.redraw();
+  // The chart stays as it was dragged until the figure of the chosen window is there.
+  select(name, [from, to]) {
+    const zero = this.base.meta.selects[name];
+    const [low, high] = this.base[name].range;
+    if (to <= low || from >= high) return this.reset();
+    const steps = { first: Math.floor(from), last: Math.max(Math.ceil(to) - 1, Math.floor(from)) };
+    this.report(zero === "step" ? steps : { zero_ns: zero, from, to });
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => this.reset(), PATIENCE_MS);
   }
 
+  chooseStep(step) {
+    const { first, last } = this.base.meta.steps;
+    if (this.report && Number.isInteger(step)) this.report({ step, first, last });
+  }
+
+  // Plotly's own clicks want the pointer on the bar: a short one would be hard to hit.
+  clicks() {
+    let pressed = null;
+    this.div.addEventListener("pointerdown", (e) => { pressed = e; }, true);
+    window.addEventListener("pointerup", this.lifted = (e) => {
+      const moved = pressed && Math.hypot(e.clientX - pressed.clientX, e.clientY - pressed.clientY);
+      if (pressed && moved < SLACK_PX && this.base.meta?.steps?.by === "x") {
+        this.chooseStep(this.stepAt(pressed));
+      }
+      pressed = null;
+    }, true);
+  }
+
+  stepAt(event) {
+    const { xaxis, yaxis } = this.div._fullLayout;
+    const box = this.div.getBoundingClientRect();
+    const x = event.clientX - box.left - xaxis._offset;
+    const y = event.clientY - box.top;
+    if (x < 0 || x > xaxis._length || y < yaxis._offset || y > yaxis._offset + yaxis._length) return;
+    let best = { away: SLACK_PX };
+    for (const { type, x: xs, width, customdata } of this.div.data) {
+      if (type !== "bar" || !customdata) continue;
+      for (let i = 0; i < xs.length; i += 1) {
+        const half = Math.abs(xaxis.d2p(xs[i] + width[i] / 2) - xaxis.d2p(xs[i]));
+        const away = Math.max(Math.abs(xaxis.d2p(xs[i]) - x) - half, 0);
+        if (away < best.away) best = { away, step: customdata[i] };
+      }
+    }
+    return best.step;
+  }
+
+  // A double click shows all again: the newest steps, where the window was held.
+  double() {
+    this.reset();
+    const held = new URLSearchParams(location.search).has("first");
+    if (held && this.report && this.base.meta?.selects) this.report(FOLLOW);
+  }
+
+  // Plotly keeps a person's ranges for as long as uirevision stays.
+  reset() {
+    clearTimeout(this.waiting);
+    this.zoom = {};
+    this.resets += 1;
+    return this.redraw();
+  }
+
+  // Another window is coming: its figure is shown whole.
+  renew() { this.fresh = true; }
+
   redraw() {
-    if (this.last) this.draw(this.last);
+    return this.last && this.draw(this.last);
   }
 
   // Plotly drops its hover label on an update: put it back where the pointer still is.
@@ -227,9 +301,16 @@ export class Chart {
       bubbles: true, clientX: at.clientX, clientY: at.clientY, view: window }));
   }
 
-  show(figure) { this.last = figure; return this.draw(figure); }
+  show(figure) {
+    this.last = figure;
+    const renewed = this.fresh && figure.layout.meta?.selects;
+    this.fresh = false;
+    return renewed ? this.reset() : this.draw(figure);
+  }
 
   close() {
+    clearTimeout(this.waiting);
+    window.removeEventListener("pointerup", this.lifted, true);
     this.sized?.disconnect();
     window.Plotly?.purge(this.div);
   }
@@ -270,9 +351,12 @@ class Mount {
       if (panel.height) div.style.height = `${panel.height}px`;
       if (panel.area) div.style.gridArea = panel.area;
       this.host.appendChild(div);
-      if (panel.kind === "figure") this.charts[panel.id] = new Chart(div);
+      if (panel.kind === "figure") this.charts[panel.id] = new Chart(div, (what) => this.report(what));
     }
   }
+
+  // To the server, which keeps the window for all pages and writes the address.
+  report(what) { this.tell?.("window", what); }
 
   follow() {
     const theme = look();
@@ -282,6 +366,7 @@ class Mount {
     if (this.stream?.url === url) return;
     if (this.stream) unsubscribe(this.stream, this);
     this.stream = subscribe(url, this);
+    for (const chart of Object.values(this.charts)) chart.renew();
     this.update(null);
   }
 
@@ -313,7 +398,8 @@ class Mount {
     div.innerHTML = html ?? "";
     if (held) div.querySelector(`[data-request="${held}"]`)?.focus({ preventScroll: true });
     const now = div.firstElementChild;
-    if (now) now.scrollTop = atEnd ? now.scrollHeight : top;
+    // Text that grows is followed at its end; a table stays where it was.
+    if (now) now.scrollTop = atEnd && now.matches(".answer") ? now.scrollHeight : top;
   }
 
   connection(kind) { this.host.dataset.connection = kind; }
@@ -341,6 +427,7 @@ export function mount(component) {
     window.addEventListener("ss-pick", host.mount.pick);
     listen(host);
   }
+  host.mount.tell = component.setTriggerValue;
   host.mount.set(component.data);
   return () => { host.mount?.close(); host.mount = null; };
 }
