@@ -11,16 +11,15 @@ from app.figures.kv_map import PALE
 from app.theme import Theme, axis, layout, mixed, note
 from app.units import count
 
-HEIGHT_PX = 206
-_AREA = [0.5, 1.0]
-_EVICTED = [0.25, 0.42]
-_AGAIN = [0.0, 0.17]
+HEIGHT_PX = 216
+_AREA = [0.54, 1.0]
+_EVICTED = [0.27, 0.41]
+_AGAIN = [0.0, 0.15]
 
 
 def kv_series(rows: pd.DataFrame, block_size: int | None, span_s: float, look: Theme) -> Figure:
     """rows: from `queries.kv_cache.series`. Unknown counts leave gaps, never zeros."""
-    total = rows["total"].max()
-    top = nice_ceiling(float(total) * 1.02) if pd.notna(total) and total else 1.0
+    top, offered = _top(rows)
     evicted, again = _ceiling(rows["evictions"], 4.0), _ceiling(rows["recomputed_tokens"], 10.0)
     data = _areas(rows, block_size, look)
     data.append(_bars(rows, "evictions", "evicted", "cached", "y2", look))
@@ -37,7 +36,25 @@ def kv_series(rows: pd.DataFrame, block_size: int | None, span_s: float, look: T
         ends: dict[str, Any] = {"range": [0, most * 1.1], "tickvals": [0, most], "fixedrange": True}
         shape[name] = axis(look, domain=domain, **ends, **plain)
     shape["annotations"] = _captions(rows, look)
+    if offered is not None:
+        shape["annotations"].append(_beyond(offered, look))
     return {"data": data, "layout": shape}
+
+
+def _top(rows: pd.DataFrame) -> tuple[float, int | None]:
+    """Where the axis of blocks ends; and what is offered, where that is far beyond it."""
+    total, held = rows["total"].max(), (rows["used"] + rows["cached"].fillna(0)).max()
+    if pd.isna(total) or not total:
+        return 1.0, None
+    if pd.isna(held) or held > total / 4:
+        return nice_ceiling(float(total) * 1.02), None
+    return nice_ceiling(max(float(held) * 1.4, 8.0)), int(total)
+
+
+def _beyond(offered: int, look: Theme) -> dict[str, Any]:
+    place = {"xref": "paper", "x": 0.996, "xanchor": "right", "yref": "paper", "y": 0.995}
+    made = note(look, f"▲ {count(offered)} offered", **place, yanchor="top")
+    return made | {"font": made["font"] | {"color": look.muted}}
 
 
 def _ceiling(values: pd.Series[Any], least: float) -> float:
@@ -123,8 +140,8 @@ def _preempted(rows: pd.DataFrame, top: float, look: Theme) -> dict[str, Any]:
 
 
 _SAYS = (
-    ("evictions", "blocks evicted", "no block evicted", 0.45),
-    ("recomputed_tokens", "tokens computed again, ▼ preempted", "no token computed again", 0.2),
+    ("evictions", "blocks evicted", "no block evicted", 0.475),
+    ("recomputed_tokens", "tokens computed again, ▼ preempted", "no token computed again", 0.205),
 )
 
 
@@ -135,7 +152,14 @@ def _captions(rows: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
         text = some if rows[column].fillna(0).any() else none
         if rows[column].isna().all():
             text = f"{some}: not reported"
-        place = {"xref": "paper", "x": 0.004, "xanchor": "left", "yref": "paper", "y": y}
-        label = note(look, text, **place, bgcolor=look.background, borderpad=1)
+        place = {
+            "xref": "paper",
+            "x": 0.004,
+            "xanchor": "left",
+            "yref": "paper",
+            "y": y,
+            "yanchor": "middle",
+        }
+        label = note(look, text, **place)
         made.append(label | {"font": label["font"] | {"color": look.muted}})
     return made

@@ -109,7 +109,7 @@ def _story(found: Facts, rows: pd.DataFrame) -> str:
         times = "preemption" if preempted == 1 else "preemptions"
         return f"{count(preempted)} {times}: {count(again)} tokens computed again."
     if found.saved:
-        return f"Sharing saves {count(found.saved)}: one prefix has {found.most_shared} holders."
+        return f"Sharing saves {count(found.saved)} blocks."
     evicted = _sum(rows, "evictions")
     return f"{count(evicted)} cached blocks were evicted." if evicted else ""
 
@@ -156,10 +156,13 @@ def _side(
     fits = f"{count(found.fits)} more" if found.fits is not None else "–"
     room = found.room_share(size)
     told = f"of used KV is room in last blocks ({count(found.room_tokens)} tokens)"
+    saved = "blocks saved by sharing"
+    if found.most_shared:
+        saved += f" (one has {found.most_shared} holders)"
     items = [
         (fits, f"sequences fit {at}"),
         (percent(room), told if room is not None else "room in last blocks: not reported"),
-        (count(found.saved), "blocks saved by sharing"),
+        (count(found.saved), saved),
         (count(_sum(rows, "evictions")), "blocks evicted in the window"),
         (count(_sum(rows, "recomputed_tokens")), "tokens computed again"),
     ]
