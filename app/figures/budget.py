@@ -34,12 +34,13 @@ class Budget:
 
     @property
     def needed(self) -> float:
-        return sum(self.parts.values())
+        """What must fit: activations are an estimate, and shown beside it."""
+        return self.weights + (self.kv or 0.0)
 
 
 def budget(memory: Budget, look: Theme) -> Figure:
     """One bar: what is needed, solid within the memory and hatched beyond it."""
-    end = max(memory.needed, memory.capacity)
+    end = max(sum(memory.parts.values()), memory.capacity)
     top = nice_ceiling(end * 1.02)
     shape = layout(
         look, HEIGHT_PX, barmode="overlay", margin={"l": 8, "r": 14, "t": 26, "b": 26}, bargap=0
@@ -63,7 +64,7 @@ def budget(memory: Budget, look: Theme) -> Figure:
 def _ticks(top: float) -> dict[str, Any]:
     steps = (m * 10.0**p for p in range(6, 16) for m in (1, 2, 5))
     step = next((s for s in steps if top / s <= 6), top / 4)
-    values = [step * i for i in range(int(top / step * 1.0001) + 1)]
+    values = [step * i for i in range(int(top * 0.95 / step) + 1)]
     return {"tickvals": values, "ticktext": [tick(v, "B") if v else "0" for v in values]}
 
 
@@ -151,5 +152,5 @@ def _notes(memory: Budget, look: Theme, top: float) -> list[dict[str, Any]]:
 def _heading(memory: Budget) -> str:
     room = si(memory.usable, "B")
     if memory.needed <= memory.usable:
-        return f"Memory: {si(memory.needed, 'B')} of {room}"
-    return f"Memory: {si(memory.needed, 'B')} do not fit in {room}"
+        return f"Weights and KV: {si(memory.needed, 'B')} of {room}"
+    return f"Weights and KV: {si(memory.needed, 'B')} do not fit in {room}"

@@ -43,8 +43,18 @@ def panels(params: Params, look: Theme, /) -> View:
 
 
 def _refused(message: str) -> View:
-    strong = markup.headline("This cannot be answered.", message)
-    return View(html={"headline": strong, "blank": markup.empty("Not possible", message)})
+    """One line, its advice first where there is some; the controls stay, to mend it."""
+    rest, hint, advice = message.partition("; did you mean ")
+    told = f"Did you mean {advice} ({rest})" if hint else message
+    return View(
+        html={
+            "headline": markup.headline("This cannot be answered.", told),
+            "blank": markup.empty("Not possible", message),
+            "badge": "MODELLED <u>assumptions</u>",
+            "assumptions": "",
+            "scale": scale(None),
+        }
+    )
 
 
 def _figures(asked: WhatIf, a: Answer, look: Theme) -> dict[str, Figure]:

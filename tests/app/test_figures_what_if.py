@@ -98,7 +98,14 @@ def test_memory_is_one_unbroken_bar(look: Theme) -> None:
     assert [p[0] for p in parts] == ["weights", "KV", "activations", "free"]
     assert [p[1] for p in parts] == [0, *[p[2] for p in parts[:-1]]]
     assert parts[-1][2] == 80e9
-    assert "71.0 GB of 80.0 GB" in texts(figure)
+    assert "70.0 GB of 80.0 GB" in texts(figure)
+
+
+def test_activations_are_beside_what_must_fit() -> None:
+    figure = budget(Budget(60e9, 20e9, 3e9, 80e9, 80e9), LIGHT)
+    assert "80.0 GB of 80.0 GB" in texts(figure)
+    over = named(figure, "activations, does not fit")
+    assert (over["base"], over["x"]) == ([80e9], [3e9])
 
 
 def test_what_does_not_fit_is_hatched_beyond_the_wall() -> None:

@@ -104,7 +104,7 @@ def test_the_command_prints_the_same_answer(state: State) -> None:
     ("params", "says"),
     [
         ({"device": "h20x"}, "unknown device 'h20x'"),
-        ({"model": "llama-3.1-7b"}, "did you mean 'llama-3.1-"),
+        ({"model": "llama-3.1-7b"}, "Did you mean 'llama-3.1-"),
         ({"model": "/etc/hostname"}, "unknown model '/etc/hostname'"),
         ({"batch": "-3"}, "batch is -3"),
         ({"batch": "many"}, "batch is 'many': write a whole number"),
@@ -126,7 +126,7 @@ def test_what_cannot_be_is_told_in_one_line_and_nothing_is_drawn(
     text = view.html["headline"].replace("&#x27;", "'")
     assert says in text
     assert "\n" not in text
-    assert set(view.html) == {"headline", "blank"}
+    assert set(view.html) == {"headline", "blank", "badge", "assumptions", "scale"}
     assert "table" not in panels(params | {"part": "table"}, LIGHT).html
 
 
