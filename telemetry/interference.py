@@ -11,6 +11,8 @@ from __future__ import annotations
 POOL_STEPS = 1_000
 """A window of steps takes its baselines from itself and so many steps before it."""
 LEAST_ALIKE, LEAST_FITTED = 5, 20
+REACH = 1.5
+"""A fit is believed up to so many times beyond the batches and KV tokens that it has seen."""
 HOST_SLICE_S = 0.010
 """The most that one involuntary switch is taken to cost: about a scheduler's period."""
 
@@ -63,7 +65,8 @@ hosts AS (
   GROUP BY ALL)"""
 
 # A decode-only step of batch p is like those of batches b with |p - b| <= b / 10, and is offered
-# to each of them; the window frame then finds those with like KV tokens. Whole numbers only.
+# to each of them; the window frame then finds those with like KV tokens. Whole numbers only. The
+# fit is least squares on their calmer half; where all have one batch it has no slope over batches.
 _BASELINES = f"""
 alone AS (
   SELECT run_id, step, batch, kv_tokens, t_step_s, switches
@@ -89,13 +92,15 @@ calm AS (
          covar_pop(batch, kv_tokens) AS bk, covar_pop(batch, t_step_s) AS bt,
          covar_pop(kv_tokens, t_step_s) AS kt, min(batch) AS low_b, max(batch) AS high_b,
          min(kv_tokens) AS low_k, max(kv_tokens) AS high_k
-  FROM alone WHERE switches = 0 GROUP BY run_id HAVING count(*) >= {LEAST_FITTED}),
+  FROM alone JOIN (SELECT run_id, median(switches) AS usual FROM alone GROUP BY run_id)
+    USING (run_id)
+  WHERE switches <= usual GROUP BY run_id HAVING count(*) >= {LEAST_FITTED}),
 fitted AS (
   SELECT l.run_id, l.step, t + ((l.batch - b) * (bt * kk - kt * bk)
            + (l.kv_tokens - k) * (kt * bb - bt * bk)) / (bb * kk - bk ** 2) AS fit_s
   FROM loads l SEMI JOIN stretches USING (run_id, step) JOIN calm c ON c.run_id = l.run_id
-  WHERE l.batch BETWEEN 0.9 * low_b AND 1.1 * high_b
-    AND l.kv_tokens BETWEEN 0.9 * low_k AND 1.1 * high_k),
+  WHERE l.batch BETWEEN low_b / {REACH} AND high_b * {REACH}
+    AND l.kv_tokens BETWEEN low_k / {REACH} AND high_k * {REACH}),
 baselines AS (
   SELECT l.run_id, l.step, l.batch, l.kv_tokens, coalesce(a.switches_per_s, 0) AS switches_per_s,
          CASE WHEN a.n >= {LEAST_ALIKE} THEN 'median' WHEN f.fit_s > 0 THEN 'fit' END

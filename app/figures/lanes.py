@@ -112,41 +112,39 @@ _ALPHA = {"focus": 0.42, "recompute": 0.34, "others": 0.2}
 
 
 def _band(side: Side, kind: str, slots: int, look: Theme) -> dict[str, Any]:
-    """One filled trace for all bands of a kind: shapes are slow in numbers."""
+    """One trace for all bands of a kind: shapes are slow in numbers. Bars, to lie behind bars."""
     mine = side.bands[side.bands["kind"] == kind]
     if len(mine) > _MAX_BANDS:
         mine = mine.assign(length=mine["end_s"] - mine["start_s"]).nlargest(_MAX_BANDS, "length")
-    xs: list[float | None] = []
-    ys: list[float | None] = []
-    top, bottom = 0.45, slots + 0.55
-    for start, end in mine[["start_s", "end_s"]].itertuples(index=False):
-        low, high = round(start, 4), round(end, 4)
-        xs += [low, high, high, low, low, None]
-        ys += [top, top, bottom, bottom, top, None]
     colour = look.fill("lost" if kind == "recompute" else "prefill")
     return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": f"{kind} prefill" if kind != "recompute" else "recompute",
-        "x": xs,
-        "y": ys,
-        "fill": "toself",
-        "fillcolor": rgba(colour, _ALPHA[kind]),
-        "line": {"width": 0},
+        "type": "bar",
+        "orientation": "h",
+        "name": "recompute" if kind == "recompute" else f"{kind} prefill",
+        "base": places(mine["start_s"], 4),
+        "x": places(mine["end_s"] - mine["start_s"], 4),
+        "y": [slots / 2 + 0.5] * len(mine),
+        "width": slots + 0.1,
+        "marker": {"color": rgba(colour, _ALPHA[kind]), "line": {"width": 0}},
         "hoverinfo": "skip",
     }
 
 
 def _alive(side: Side, rows: dict[int, int], look: Theme) -> dict[str, Any]:
     """A hair line where a stream holds a slot: no bar on it is a stall, no line is nobody."""
-    xs: list[float | None] = []
-    ys: list[float | None] = []
-    for slot, start, end in side.lives[["slot", "start_s", "end_s"]].itertuples(index=False):
-        if int(slot) in rows:
-            xs += [round(max(start, 0.0), 3), round(end, 3), None]
-            ys += [rows[int(slot)], rows[int(slot)], None]
-    line = {"color": look.muted, "width": 1}
-    return {**_lines("streams"), "x": xs, "y": ys, "line": line, "hoverinfo": "skip"}
+    shown = side.lives[side.lives["slot"].isin(list(rows))]
+    start = shown["start_s"].clip(lower=0.0)
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": "streams",
+        "base": places(start, 4),
+        "x": places(shown["end_s"] - start, 4),
+        "y": [rows[int(slot)] for slot in shown["slot"]],
+        "width": 0.06,
+        "marker": {"color": look.muted, "line": {"width": 0}},
+        "hoverinfo": "skip",
+    }
 
 
 def _lines(name: str) -> dict[str, Any]:

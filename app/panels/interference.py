@@ -63,7 +63,7 @@ def _compared(
     a = sides.found(reader, replace(stretch_a, span_s=span_s)) if stretch_a else None
     picture = _side(reader, b, "B" if a else "", _standing(params))
     pinned = _side(reader, a, "A", "pinned") if a else None
-    both = ([("A", a)] if a else []) + [("B", b)]
+    both = [("A", a), ("B", b)] if a else [("", b)]
     return View(
         figures={"interference": lanes(pinned, picture, look)},
         html={

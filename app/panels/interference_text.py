@@ -14,6 +14,7 @@ from app.units import count, duration, three
 
 FROZEN = 10.0
 """From so many times the baseline on a stream stands still rather than slows down."""
+UNTOUCHED = 1.25
 RARE = 0.01
 
 
@@ -41,10 +42,12 @@ def _strong(side: Found) -> str:
     if focus.inflation is None:
         what = f"{_prompt(focus)} ran in a gap of {duration(focus.worst_s)}"
         return f"{what}; no baseline to hold it against yet."
-    done = "froze" if focus.inflation >= FROZEN else "slowed"
     streams = _many(focus.streams, "stream")
+    done = f"froze {streams}" if focus.inflation >= FROZEN else f"slowed {streams}"
+    if focus.inflation < UNTOUCHED:
+        done = f"ran beside {streams} and hardly slowed them"
     return (
-        f"{_prompt(focus)} {done} {streams}: worst gap {duration(focus.worst_s)}"
+        f"{_prompt(focus)} {done}: worst gap {duration(focus.worst_s)}"
         f"{_factor(focus.inflation)}, {_many(focus.over, 'gap')} over {BAD:g}×."
     )
 

@@ -93,7 +93,7 @@ def test_a_place_is_kept_until_the_first_message(script: Page) -> None:
 def test_other_parameters_open_another_stream_and_keep_what_is_shown(script: Page) -> None:
     """A click on a control mounts again: the same places, another question."""
     say(script, 1, {"headline": "<b>a</b>"})
-    script.evaluate("window.again({run: 'live', span: '20'})")
+    script.evaluate("void window.again({run: 'live', span: '20'})")
     assert script.inner_text("#ss-headline") == "a"
     assert script.evaluate("window.sources.at(-1).url").find("run=live&span=20") > 0
     say(script, 1, {"headline": "<b>b</b>"})
