@@ -165,6 +165,8 @@ def test_a_context_beyond_the_models_own_is_noted() -> None:
     both = answer(ask("llama-2-13b", phase="prefill", context=4000, prompt_tokens=97))
     assert both["notes"] == beyond["notes"]
     assert answer(ask("llama-2-13b", context=4096))["notes"] == []
+    # A decode's prompt is another way to have come to a context, not added to it.
+    assert answer(ask("llama-2-13b", context=100, prompt_tokens=4000))["notes"] == []
 
 
 @pytest.mark.parametrize(

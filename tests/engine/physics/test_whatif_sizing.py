@@ -190,9 +190,17 @@ def test_several_devices_cost_several_prices() -> None:
 
 
 def test_a_whole_answer_is_ttft_and_the_rest_at_tpot() -> None:
-    a = answer(ask(context=500, prompt_tokens=500, output_tokens=101, matmul_fraction=0.5))
+    how = {"matmul_fraction": 0.5, "bandwidth_fraction": 0.8}
+    a = answer(ask(context=500, batch=9, prompt_tokens=500, output_tokens=101, **how))
     assert a["e2el_s"] == pytest.approx(a["prefill"]["t_step_s"] + 100 * a["t_step_s"])
     assert a["ttft_floor_s"] == pytest.approx(a["prefill"]["t_step_s"] / 2)
+
+
+def test_one_conversations_ceiling_does_not_depend_on_the_batch() -> None:
+    alone, among = (answer(ask("qwen3-30b-a3b", batch=n, context=500)) for n in (1, 50))
+    assert alone["single_stream_tokens_per_s"] == among["single_stream_tokens_per_s"]
+    assert alone["single_stream_tokens_per_s"] == pytest.approx(alone["tokens_per_s"])
+    assert alone["tpot_floor_s"] == among["tpot_floor_s"] == alone["t_step_s"]
 
 
 def test_fewer_bytes_speed_up_by_what_they_save() -> None:
