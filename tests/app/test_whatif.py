@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from app.whatif import question
+from app.whatif_options import Options
 from engine.errors import UserError
+from engine.physics.catalogue import find_device, find_model
+from engine.physics.deployment import Deployment
+from engine.physics.overrides import with_params, with_rates
+from engine.physics.whatif import WhatIf
 from tests.app.asking import found, said
 from tests.commands import Command
 
@@ -94,6 +100,56 @@ def test_prompt_answer_and_price_have_rows() -> None:
     out = said(*line.split())
     for name in ("prefill of 4,096", "whole answer", "million output tokens"):
         assert name in out
+
+
+def test_every_option_reaches_the_question() -> None:
+    asked = question(
+        Options(
+            model="mixtral-8x7b",
+            device="h200",
+            dtype="fp8",
+            kv_dtype="fp8",
+            math_dtype="fp8",
+            batch=3,
+            context=40,
+            phase="prefill",
+            prompt_tokens=50,
+            output_tokens=60,
+            tpot_slo=70.0,
+            price_per_hour=8.0,
+            tensor_parallel=2,
+            expert_parallel=4,
+            link_bandwidth_gb=90.0,
+            matmul_fraction=0.1,
+            bandwidth_fraction=0.2,
+            overhead_ms=3.0,
+            composition="additive-kv",
+            usable_memory=0.4,
+            params=5e10,
+            active_params=6e9,
+            kv_bytes_per_token=7.0,
+            peak_tflops=8.0,
+            bandwidth_gb=9.0,
+            memory_gb=10.0,
+        )
+    )
+    model = with_params(find_model("mixtral-8x7b"), 5e10, 6e9)
+    device = with_rates(find_device("h200"), "fp8", 8e12, 9e9, 10e9)
+    math = {"matmul_fraction": 0.1, "bandwidth_fraction": 0.2, "overhead_s": 0.003}
+    deployment = Deployment(device, "fp8", "fp8", "fp8", 2, 4, **math, link_bandwidth=90e9)
+    assert asked == WhatIf(
+        *(model, deployment, 3, 40, "prefill", 50, 0.07, 8.0, "additive-kv", 0.4, 7.0, 60)
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "others"), [("fp16", "fp16"), ("bf16", "bf16"), ("fp8", "bf16"), ("int4", "bf16")]
+)
+def test_cache_and_math_have_the_weights_dtype_with_at_least_16_bits(
+    dtype: str, others: str
+) -> None:
+    d = question(Options(model="qwen3-8b", dtype=dtype)).deployment
+    assert (d.weight_dtype, d.kv_dtype, d.math_dtype) == (dtype, others, others)
 
 
 # --- several ---
