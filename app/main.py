@@ -10,6 +10,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,10 @@ def _tell_streams_to_stop() -> None:
 
 
 async def health(request: Request) -> JSONResponse:
-    """What tests and scripts wait for: phase, run_id, engine_pid, steps committed."""
+    """What tests and scripts wait for: phase, run_id, engine_pid, steps committed.
+
+    clock_ns: where the newest of them ended on the engine's clock; pace: of a modelled one.
+    """
     current = state.session()
     if current is None:
         return JSONResponse({"phase": "failed" if state.failure() else "starting"})
@@ -82,18 +86,21 @@ async def health(request: Request) -> JSONResponse:
         "run_id": current.run_id,
         "engine_pid": current.engine_pid,
         "committed": current.store.committed,
-        "steps": await asyncio.to_thread(_steps, current),
+        "pace": None if current.pace is None else asdict(current.pace),
+        **await asyncio.to_thread(_recorded, current),
     }
     return JSONResponse(facts)
 
 
-def _steps(current: state.Session) -> int:
-    from telemetry.queries.live import committed_steps
+def _recorded(current: state.Session) -> dict[str, int | None]:
+    from telemetry.queries.live import committed_steps, newest
 
     if current.run_id is None:
-        return 0
+        return {"steps": 0, "clock_ns": None}
     with current.store.reader() as reader:
-        return committed_steps(reader, current.run_id)
+        last = newest(reader, current.run_id)
+        steps = committed_steps(reader, current.run_id)
+    return {"steps": steps, "clock_ns": None if last is None else int(last["end_ns"])}
 
 
 app = st.App(

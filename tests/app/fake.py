@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.state import Phase
-from engine.messages import Load, Progress, Ready, Rejected, Status
+from engine.config import EngineConfig
+from engine.errors import UserError
+from engine.messages import Load, Pace, Progress, Ready, Rejected, Status
 from telemetry.store import Store
 from tests.app.synthetic import RUN_ID
 
@@ -50,6 +52,9 @@ class FakeSession:
     status: Status | None = field(default_factory=lambda: status())
     run_id: str | None = RUN_ID
     engine_pid: int | None = None
+    pace: Pace | None = None
+    cpu_config: EngineConfig = field(default_factory=EngineConfig)
+    refuses: str | None = None
     last_ticket: str | None = None
     deaf: bool = False
     asked: list[tuple[Any, ...]] = field(default_factory=list)
@@ -116,6 +121,11 @@ class FakeSession:
 
     def step_once(self) -> None:
         self.asked.append(("step_once",))
+
+    def new_run(self, config: EngineConfig, load: Load | None) -> None:
+        if self.refuses:
+            raise UserError(self.refuses)
+        self.asked.append(("new_run", config, load))
 
     def close(self) -> None:
         self.store.close()
