@@ -22,5 +22,5 @@ with controls_row():
     )
 with spot:
     headline(page, **params)
-places = [html("blank"), figure("interference", lanes.HEIGHT_PX), html("blame", 122)]
+places = [html("blank"), figure("interference", lanes.HEIGHT_PX), html("blame", 130)]
 live("interference", places, page.params(**params), "charts")

@@ -84,9 +84,9 @@ INTERFERENCE = View(
     f"{LEAST_ALIKE} decode-only steps of the run within 10% of batch and KV tokens of the step "
     "that ended the gap, else a fit of batch and KV tokens on its calmer decode-only steps, no "
     "further than half as much again beyond them ('fit'), else NULL. cause: 'prefill' with prompt "
-    "tokens in a step of the gap; 'host' where the OS took the engine's core away and there are none, or where the "
-    "switches beyond the baseline's own can explain half of the loss; else 'unexplained'; NULL "
-    "where sequence_steps are unknown.",
+    "tokens in a step of the gap; 'host' where the OS took the engine's core away and there are "
+    "none, or where the switches beyond the baseline's own can explain half of the loss; else "
+    "'unexplained'; NULL where sequence_steps are unknown.",
     INTERFERENCE_SQL,
 )
 

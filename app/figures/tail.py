@@ -11,7 +11,7 @@ from app.figures import marks as events
 from app.figures.data import Figure, nice_ceiling, numbers, places
 from app.theme import Theme, axis, layout, note
 
-HEIGHT_PX = 392
+HEIGHT_PX = 376
 _RATE_DOMAIN, _GAPS_DOMAIN = [0.56, 1.0], [0.0, 0.44]
 
 
@@ -19,8 +19,8 @@ def tail(seconds: pd.DataFrame, marks: pd.DataFrame, span_s: float, look: Theme)
     """seconds: rows of `queries.interference.tail`; marks: of `queries.live.marks`."""
     top = nice_ceiling(max(float(seconds["tokens"].max()), 1.0) * 1.15)
     low, high = _ends(seconds)
-    data = [_rate(seconds, look), _gaps("median gap", seconds, "median_s", "decode", look)]
-    data.append(_gaps("worst gap", seconds, "worst_s", "prefill", look))
+    data = [_rate(seconds, look), _gaps("worst gap", seconds, "worst_s", "prefill", look)]
+    data.append(_gaps("median gap", seconds, "median_s", "decode", look))
     data += events.lines(look, marks, 0, top)
     data += events.lines(look, marks, low, high, yaxis="y2")
     shape = layout(look, HEIGHT_PX, margin={"l": 64, "r": 10, "t": 24, "b": 40})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pandas as pd
 
@@ -60,7 +61,7 @@ def _compared(
         return waiting_view()
     span_s = max(span_s, stretch_b.span_s)
     b = sides.found(reader, replace(stretch_b, span_s=span_s))
-    a = sides.found(reader, replace(stretch_a, span_s=span_s)) if stretch_a else None
+    a = _kept(reader, replace(stretch_a, span_s=span_s)) if stretch_a else None
     picture = _side(reader, b, "B" if a else "", _standing(params))
     pinned = _side(reader, a, "A", "pinned") if a else None
     both = [("A", a), ("B", b)] if a else [("", b)]
@@ -71,6 +72,24 @@ def _compared(
             "blame": text.table(both),
         },
     )
+
+
+# A pinned stretch does not change: found once, it is kept for as long as its reader.
+_FOUND: WeakKeyDictionary[Reader, dict[sides.Stretch, sides.Found]] = WeakKeyDictionary()
+_SETTLED_NS = 5_000_000_000
+
+
+def _kept(reader: Reader, stretch: sides.Stretch) -> sides.Found:
+    """As sides.found; kept once all records of the stretch must have come."""
+    kept = _FOUND.setdefault(reader, {})
+    if stretch in kept:
+        return kept[stretch]
+    made, newest = sides.found(reader, stretch), live.newest(reader, stretch.run_id)
+    end_ns = stretch.start_ns + int(stretch.span_s * 1e9)
+    if newest is not None and int(newest["end_ns"]) > end_ns + _SETTLED_NS:
+        kept.clear()
+        kept[stretch] = made
+    return made
 
 
 def _standing(params: Params) -> str:
@@ -139,7 +158,7 @@ def _tail_sentence(seconds: pd.DataFrame) -> str:
     mean, worst = float(rate.mean()), ran["worst_s"]
     spread = percent(float(rate.std() / mean)) if mean else percent(None)
     strong = f"Throughput {three(mean)} tokens/s, ± {spread} from second to second."
-    return headline(
+    return text.long(
         strong,
         f"The worst gap of a second went from {duration(worst.min())} to {duration(worst.max())} "
         f"(×{three(float(worst.max() / worst.min()))}).",

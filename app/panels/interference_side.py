@@ -102,6 +102,7 @@ def found(reader: Reader, stretch: Stretch) -> Found:
     prompts = queries.prompts(reader, *where, stretch.start_ns)
     ids = [int(i) for i in prompts["request_id"].unique()]
     blames = blamed(gaps, prompts, queries.requests(reader, stretch.run_id, ids))
+    blames = _with_ttft(reader, stretch.run_id, blames)
     set_to = queries.settings(reader, stretch.run_id, _telling_step(stretch, blames, prompts)) or {}
     return Found(
         stretch,
@@ -121,7 +122,9 @@ def _telling_step(stretch: Stretch, blames: tuple[Blame, ...], prompts: pd.DataF
     return int(steps.max()) if len(steps) else stretch.last
 
 
-MOST_NAMED = 4
+MOST_NAMED = 3
+UNSEEN = 1.25
+"""Prompts that made no gap so many times its baseline are not named one by one."""
 
 
 def blamed(gaps: pd.DataFrame, prompts: pd.DataFrame, requests: pd.DataFrame) -> tuple[Blame, ...]:
@@ -134,13 +137,14 @@ def blamed(gaps: pd.DataFrame, prompts: pd.DataFrame, requests: pd.DataFrame) ->
     facts = {int(r["request_id"]): r for r in records(requests)}
     named = [_request(int(str(who)), rows, prompts, facts) for who, rows in by_request]
     named.sort(key=lambda b: (not b.injected, -(b.worst_s or 0.0), -(b.lost_s or 0.0)))
-    rest = {b.request_id for b in named[MOST_NAMED:]}
+    shown = [b for b in named if b.injected or (b.inflation or UNSEEN) >= UNSEEN][:MOST_NAMED]
+    rest = {b.request_id for b in named} - {b.request_id for b in shown}
     others = [rows for who, rows in by_request if who in rest]
     together = [_sum("others", pd.concat(others), many=len(others))] if others else []
     host = gaps[gaps["cause"] == "host"]
     hosts = [_sum("host", host)] if len(host) else []
     nobody = _sum("unexplained", gaps[gaps["cause"] == "unexplained"])
-    return (*named[:MOST_NAMED], *together, *hosts, nobody)
+    return (*shown, *together, *hosts, nobody)
 
 
 def _by_culprit(gaps: pd.DataFrame, prompts: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
@@ -181,6 +185,14 @@ def _streams(lists: Iterable[Any]) -> int:
     return len(set().union(*(set(ids) for ids in lists)))
 
 
+def _with_ttft(reader: Reader, run_id: str, blames: tuple[Blame, ...]) -> tuple[Blame, ...]:
+    """The first request's own TTFT: what chunking costs it."""
+    if not blames or blames[0].request_id is None:
+        return blames
+    ttft_s = known(queries.ttft(reader, run_id, blames[0].request_id))
+    return (replace(blames[0], ttft_s=ttft_s), *blames[1:])
+
+
 def _request(
     request_id: int,
     rows: pd.DataFrame,
@@ -195,7 +207,6 @@ def _request(
         prompt_tokens=None if tokens is None else int(tokens),
         steps=int(mine["step"].nunique()),
         largest=int(mine["tokens"].max()),
-        ttft_s=known(fact.get("ttft_s")),
         start_s=float(mine["start_s"].min()),
         end_s=float(mine["end_s"].max()),
         recomputes=bool((mine["phase"] == "recompute").all()),

@@ -95,12 +95,19 @@ def prompts(reader: Reader, run_id: str, first: int, last: int, start_ns: int) -
 
 
 def requests(reader: Reader, run_id: str, request_ids: list[int]) -> pd.DataFrame:
-    """request_id, prompt_tokens, label, ttft_s, queue_s of some requests."""
+    """request_id, prompt_tokens, label of some requests."""
     sql = """
-    SELECT request_id, prompt_tokens, label, ttft_s, queue_s FROM request_latency
+    SELECT request_id, prompt_tokens, label FROM requests
     WHERE run_id = $run AND request_id IN (SELECT unnest($ids::BIGINT[]))
     """
     return reader.frame(sql, {"run": run_id, "ids": request_ids})
+
+
+def ttft(reader: Reader, run_id: str, request_id: int) -> float | None:
+    """TTFT of one request, s; None before its first token."""
+    sql = "SELECT ttft_s FROM request_latency WHERE run_id = $run AND request_id = $request"
+    value: float | None = reader.value(sql, {"run": run_id, "request": request_id})
+    return value
 
 
 # Groups of steps: those with prompt tokens and those without never share one, so that the edges of
