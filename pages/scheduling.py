@@ -6,6 +6,7 @@ from app.controls import controls_row, load_controls
 from app.figures import gantt
 from app.frame import frame, headline
 from app.live.component import figure, html, live
+from app.replay.ask import ask_replay
 
 SPANS = {"5 s": "5", "20 s": "20", "60 s": "60", "5 min": "300"}
 
@@ -42,3 +43,4 @@ places = [
     html("numbers", gantt.HEIGHT_PX, "2 / 2 / 3 / 3"),
 ]
 live("scheduling", places, page.params(**params), "charts", "minmax(0, 1fr) 172px")
+ask_replay(page)

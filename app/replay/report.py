@@ -8,47 +8,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from app.replay.sweep import label
-from app.units import UNKNOWN, duration, percent, three
-from engine.replay.recording import Settings
+from app.replay.wording import FIGURES, change, label, model_lines, remarks, shown, value
+from app.units import duration, three
 
-FIGURES = (
-    ("output tokens/s", "output_tokens_per_s", None),
-    ("makespan", "makespan_s", None),
-    ("TTFT P50", "ttft_s", "p50"),
-    ("TTFT P99", "ttft_s", "p99"),
-    ("TPOT P50", "tpot_s", "p50"),
-    ("TPOT P99", "tpot_s", "p99"),
-    ("ITL P50", "itl_s", "p50"),
-    ("ITL P99", "itl_s", "p99"),
-    ("worst gap", "itl_s", "max"),
-    ("padded slot-steps", "padded_slot_fraction", None),
-    ("preemptions", "preemptions", None),
-)
-"""What is compared: its name, its key in a summary, and the key inside that."""
 _BAR = 16
-FAR = 1.5  # a step with so many times the rows of any recorded one is told
-
-
-def value(summary: dict[str, Any], key: str, inner: str | None) -> float | None:
-    """One figure of a summary."""
-    found: float | None = summary[key][inner] if inner else summary[key]
-    return found
-
-
-def shown(key: str, number: float | None) -> str:
-    """A figure with its unit."""
-    if number is None:
-        return UNKNOWN
-    if key.endswith("_s") and key != "output_tokens_per_s":
-        return duration(number)
-    return percent(number) if key.endswith("fraction") else three(number)
 
 
 def print_prediction(found: dict[str, Any]) -> None:
     """Recorded, predicted with its range, and the change."""
     predicted, console = found["predicted"], Console(soft_wrap=True)
-    was, now = (Settings(**s) for s in (found["recorded_settings"], predicted["settings"]))
+    was, now = found["recorded_settings"], predicted["settings"]
     table = Table(title=f"run {found['run_id']}", title_justify="left")
     table.add_column("")
     for head in ("recorded", "predicted", "range", "change"):
@@ -68,42 +37,6 @@ def _cells(
     low, high = (value(predicted[end], key, inner) for end in ("low", "high"))
     spread = f"{shown(key, low)} – {shown(key, high)}"
     return [shown(key, before), shown(key, after), spread, change(before, after)]
-
-
-def change(before: float | None, after: float | None) -> str:
-    """'+12%', or 'x 12' where it is more than threefold."""
-    if not before or after is None:
-        return UNKNOWN
-    ratio = after / before
-    return f"x {three(ratio)}" if ratio > 3 else f"{ratio - 1:+.0%}"
-
-
-def remarks(found: dict[str, Any], predicted: dict[str, Any]) -> list[str]:
-    """What a reader must know before believing a prediction."""
-    lines = [
-        f"The range is that of {predicted['draws']} replays, each at the pace of one stretch of "
-        "the recording; how another day's machine differs is not in it."
-    ]
-    beyond = predicted["largest_step_over_recorded"]
-    if beyond > FAR:
-        lines.append(
-            f"The largest step has {three(beyond)} times the rows of any recorded one: there the "
-            "model is extrapolated."
-        )
-    if found["requests_left_out"]:
-        lines.append(f"{found['requests_left_out']} requests without a token were left out.")
-    return lines + (found["notes"] if predicted["settings"]["prefix_cache"] else [])
-
-
-def model_lines(model: dict[str, Any]) -> list[str]:
-    """The fit in words: how well it holds, phase by phase."""
-    lines = []
-    for phase, r in model["residuals"]["phases"].items():
-        spread = f"{r['p5']:+.0%} to {r['p95']:+.0%}"
-        lines.append(f"{phase}: {r['steps']:,} steps, 90% of them {spread} of the fitted time")
-    low, high = model["residuals"]["pace"]
-    lines.append(f"pace of the machine over the recording: {low:+.0%} to {high:+.0%}")
-    return lines
 
 
 def print_sweep(found: dict[str, Any]) -> None:
@@ -127,7 +60,7 @@ def _sweep_cells(
     p = row["predicted"]
     mark = "best" if is_best else "" if row["meets_target"] else "misses"
     return [
-        label(Settings(**p["settings"])),
+        label(p["settings"]),
         three(p["output_tokens_per_s"]),
         duration(p["ttft_s"]["p99"]),
         duration(p["tpot_s"]["p99"]),
@@ -162,7 +95,7 @@ def _sweep_lines(found: dict[str, Any]) -> list[str]:
     if best is None:
         lines.append("No point meets the target: relax it, or give the grid other points.")
     else:
-        lines.append(f"Best: {label(Settings(**best['predicted']['settings']))}.")
+        lines.append(f"Best: {label(best['predicted']['settings'])}.")
         lines.append(f"By {found['best_by']}.")
     lines += [f"Left out: {reason}" for reason in found["skipped"]]
     return lines + (remarks(found, found["rows"][0]["predicted"]) if found["rows"] else [])

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from app.replay.predict import Predictor
+from app.replay.wording import label
 from engine.errors import UserError
 from engine.replay.recording import Settings
 
@@ -79,7 +80,7 @@ def sweep(
         try:
             predicted = predictor.predict(settings, draws)
         except UserError as error:
-            skipped.append(f"{label(settings)}: {error}")
+            skipped.append(f"{label(asdict(settings))}: {error}")
         else:
             rows.append({"predicted": predicted, "meets_target": targets.met(predicted)})
         tell(number + 1)
@@ -99,10 +100,3 @@ def _best(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     rates = [row["predicted"]["output_tokens_per_s"] or 0.0 for row in rows]
     fast = [row for row, rate in zip(rows, rates, strict=True) if rate >= 0.99 * max(rates)]
     return min(fast, key=lambda row: row["predicted"]["itl_s"]["max"] or 0.0)
-
-
-def label(settings: Settings) -> str:
-    """The settings in a few words."""
-    budget = f" of {settings.chunk_tokens}" if settings.scheduler == "chunked" else ""
-    blocks = f"{settings.kv_blocks:,} KV blocks"
-    return f"{settings.scheduler}{budget}, batch {settings.max_batch}, {blocks}"

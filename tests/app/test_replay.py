@@ -14,8 +14,8 @@ from app.replay.command import run
 from app.replay.options import Options
 from app.replay.predict import combined
 from app.replay.recorded import pick_run, read_recording
-from app.replay.report import change, value
 from app.replay.sweep import Grid, Targets
+from app.replay.wording import change, value
 from engine.errors import UserError
 from engine.replay.recording import Settings
 from telemetry.database import StoreError, open_reader
