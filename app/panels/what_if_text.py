@@ -14,12 +14,16 @@ from engine.physics.model_spec import dtype_bytes
 Answer = dict[str, Any]
 
 
+_EQUAL = 1.005  # beyond it three digits differ
+
+
 def headline(a: Answer) -> str:
     """The two times and who wins, then what comes out of it."""
     read, math = a["t_memory_s"], a["t_compute_s"]
-    times = three(max(read, math) / min(read, math))
+    times = max(read, math) / min(read, math)
+    who = f"{a['bound']}-bound, ×{three(times)}" if times > _EQUAL else "they are equal"
     both = f"Reading takes {milliseconds(read)}, the math {milliseconds(math)}"
-    return markup.headline(f"{both}: {a['bound']}-bound, ×{times}.", _outcome(a))
+    return markup.headline(f"{both}: {who}.", _outcome(a))
 
 
 def _outcome(a: Answer) -> str:

@@ -223,6 +223,13 @@ def test_the_slider_moves_math_and_leaves_the_weights() -> None:
     assert math[1] == pytest.approx(100 * math[0], rel=1e-3)
 
 
+def test_at_the_crossover_both_take_as_long() -> None:
+    star = round(answer(question(State()))["b_star"])
+    assert "they are equal" in shown(State(batch=star)).html["headline"]
+    assert "memory-bound" in shown(State(batch=star - 10)).html["headline"]
+    assert "compute-bound" in shown(State(batch=star + 10)).html["headline"]
+
+
 def test_the_curve_of_batches_goes_through_the_chosen_point() -> None:
     view = shown(State(batch=64, context=1024, matmul_fraction=0.7, overhead_ms=1.0))
     step, point = trace(view, "curves", "step"), trace(view, "curves", "live")
