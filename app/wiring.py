@@ -18,6 +18,7 @@ from app.serve_config import (
     default_cpu_config,
     default_serve_config,
 )
+from app.token_text import TokenText
 from engine import messages as m
 from engine.config import EngineConfig
 from engine.errors import UserError
@@ -66,6 +67,7 @@ class Session:
         self._no_more_replies = False
         self._answers: dict[str, Answer] = {}
         self._texts = Texts()
+        self.token_text: TokenText | None = None
 
     def _start(self, config: EngineConfig, load: m.Load | None) -> EngineClient:
         if not config.modelled:
@@ -250,7 +252,8 @@ class Session:
             with self._changed:
                 self._fail(str(error), user_error=True)
             return
-        self._texts.decoder = Decoder(ready.tokenizer_json)
+        decoder = Decoder(ready.tokenizer_json)
+        self._texts.decoder, self.token_text = decoder, TokenText(decoder)
         with self._changed:
             self.ready, self.run_id, self.phase = ready, run_id, "ready"
 

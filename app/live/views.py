@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from app import state
-from app.panels import interference, kv_cache, live, modelled, roofline, scheduling, session, what_if
-from app.panels.view import RECORDED, Moment, Panels, Params, Still, View
+from app.panels import interference, kv_cache, live, modelled, requests, roofline, scheduling, session, what_if
+from app.panels.view import RECORDED, Moment, Panels, Params, Pieces, Still, View
 from app.theme import theme
 from telemetry.clock import NS_PER_S, now_ns
 from telemetry.queries.live import run as run_row
@@ -23,6 +24,7 @@ VIEWS: dict[str, Panels] = {
     "interference": interference.panels,
     "scheduling": scheduling.panels,
     "kv-cache": kv_cache.panels,
+    "requests": requests.panels,
 }
 STILL: dict[str, Still] = {"what-if": what_if.panels}
 """Views that no run and no engine stands behind: the address alone says what they show."""
@@ -97,8 +99,23 @@ def _view(request: Request, reader: Reader | None) -> View:
             progress.stage if progress else None, progress.fraction if progress else None
         )
     panels = VIEWS[request.view]
-    view = panels(reader, run, _params(request), theme(request.look), _moment(request))
-    return _marked(view, request, run_row(reader, run))
+    row = run_row(reader, run)
+    moment = replace(_moment(request), pieces=_pieces(current, row))
+    view = panels(reader, run, _params(request), theme(request.look), moment)
+    return _marked(view, request, row)
+
+
+def _pieces(current: state.Session, row: Mapping[str, Any] | None) -> Pieces | None:
+    """Text of tokens, where the run was made with the tokenizer that the engine has."""
+    ready = current.ready
+    if ready is None or row is None or _tokenizer(row) != _tokenizer(ready.run):
+        return None
+    return current.token_text
+
+
+def _tokenizer(run: Mapping[str, Any]) -> Any:
+    config = json.loads(run.get("config") or "{}")
+    return config.get("tokenizer") or run.get("model")
 
 
 def _marked(view: View, request: Request, row: dict[str, Any] | None) -> View:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,6 +10,8 @@ from app.theme import Theme
 from telemetry.reader import Reader
 
 Params = Mapping[str, str]
+Pieces = Callable[[Sequence[int]], list[str]]
+"""Token ids of an output -> the text that each of them added."""
 
 
 @dataclass(slots=True)
@@ -22,11 +24,15 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the database does not know of the run: whether it is live, and how it stands now."""
+    """What the database does not know of the run: whether it is live, and how it stands now.
+
+    pieces: None where the run's tokenizer is not at hand.
+    """
 
     is_live: bool = False
     paused: bool = False
     now_ns: int = 0
+    pieces: Pieces | None = None
 
     def still_s(self, end_ns: int) -> float:
         """Seconds since the newest step ended; 0 for a recorded run, which has no now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,6 +57,7 @@ class FakeSession:
     cpu_config: EngineConfig = field(default_factory=EngineConfig)
     refuses: str | None = None
     last_ticket: str | None = None
+    token_text: Callable[[Sequence[int]], list[str]] | None = None
     deaf: bool = False
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     rejections: list[Rejected] = field(default_factory=list)
