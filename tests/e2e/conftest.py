@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,21 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def started(folder: Path) -> Iterator[Server]:
+def started(folder: Path, options: Sequence[str] = ()) -> Iterator[Server]:
     """A server that may still be loading its model."""
     port, db, log = free_port(), folder / "demo.duckdb", folder / "server.log"
     command = [str(Path(sys.executable).with_name("stepscope")), "demo", "--port", str(port)]
-    command += ["--db", str(db), "--workload", "steady", "--concurrency", "4", "--max-batch", "8"]
+    command += [
+        "--db",
+        str(db),
+        "--workload",
+        "steady",
+        "--concurrency",
+        "4",
+        "--max-batch",
+        "8",
+        *options,
+    ]
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, text=True, cwd=folder)
     try:
