@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import pandas as pd
 
 from app.figures.lanes import Side, lanes
+from app.figures.select import by_time
 from app.figures.tail import tail
 from app.panels import interference_side as sides
 from app.panels import interference_text as text
@@ -65,13 +66,17 @@ def _compared(
     picture = _side(reader, b, "B" if a else "", _standing(params))
     pinned = _side(reader, a, "A", "pinned") if a else None
     both = [("A", a), ("B", b)] if a else [("", b)]
-    return View(
-        figures={"interference": lanes(pinned, picture, look)},
+    figure = lanes(pinned, picture, look)
+    view = View(
+        figures={"interference": by_time(figure, b.stretch.start_ns, "xaxis2" if a else "xaxis")},
         html={
             "headline": _waits(reader, run_id, params, newest) or text.sentence(a, b),
             "blame": text.table(both),
         },
     )
+    if _standing(params) == windows.INJECT:
+        view.html["window"] = "stays at the last inject"
+    return view
 
 
 # A pinned stretch does not change: found once, it is kept for as long as its reader.
@@ -95,7 +100,7 @@ def _kept(reader: Reader, stretch: sides.Stretch) -> sides.Found:
 def _standing(params: Params) -> str:
     if "first" in params and "last" in params:
         return "chosen steps"
-    return "last inject" if params.get("show") == windows.INJECT else "newest"
+    return windows.INJECT if params.get("show") == windows.INJECT else "newest"
 
 
 def _side(reader: Reader, found: sides.Found, letter: str, standing_: str) -> Side:
@@ -144,8 +149,12 @@ def _over_time(
     marks = live.marks(reader, run_id, end_ns, TAIL_S)
     words = "A mean over seconds cannot show one long gap: read both curves together."
     return View(
-        figures={"interference": tail(seconds, marks, TAIL_S, look)},
-        html={"headline": _tail_sentence(seconds), "blame": f'<p class="aside">{words}</p>'},
+        figures={"interference": by_time(tail(seconds, marks, TAIL_S, look), end_ns)},
+        html={
+            "headline": _tail_sentence(seconds),
+            "blame": f'<p class="aside">{words}</p>',
+            "window": f"the last {TAIL_S:g} s",
+        },
     )
 
 

@@ -69,6 +69,11 @@ class Found:
         return int(self.gaps["gaps"].sum())
 
     @property
+    def has_baseline(self) -> bool:
+        """Whether any gap has one: else how many are bad is unknown."""
+        return bool(self.gaps["baseline_s"].notna().any())
+
+    @property
     def over(self) -> int:
         """Gaps over twice their baseline, whatever caused them."""
         return int(self.gaps.loc[is_bad(self.gaps), "gaps"].sum())

@@ -202,7 +202,9 @@ def _row(name: str, side: Found, blame: Blame) -> str:
     first = side.blames[0] is blame
     who = _WHO.get(blame.kind) or f"r-{blame.request_id}" + (" injected" if blame.injected else "")
     if blame.kind == "others":
-        who = f"{_many(blame.many, 'other prompt')}"
+        who = _many(blame.many, "other prompt")
+    elif not side.reported["sequence_steps"]:
+        who = "not reported by this source"
     p99 = duration(side.percentile(0.99)) + (" hides it" if p99_hides(side) else "")
     cells = (
         name if first else "",
@@ -212,7 +214,7 @@ def _row(name: str, side: Found, blame: Blame) -> str:
         _whole(blame.streams),
         duration(blame.worst_s) if blame.worst_s is not None else "",
         f"×{three(blame.inflation)}" if blame.inflation is not None else "",
-        f"{count(blame.over)} of {count(side.total)}",
+        f"{count(blame.over)} of {count(side.total)}" if side.has_baseline else three(None),
         p99 if first else "",
         three(blame.lost_s) if blame.lost_s is not None else "",
     )
