@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
 
-from app import new_run, state
+from app import new_run, state, window_choice
 from app.badge import badge
 from app.follow import changed, follow
 from app.live.component import html, live
@@ -22,10 +22,11 @@ REFRESH_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a page needs to know: which view and which run it shows."""
+    """What a page needs to know: which view, which run, and which window of steps it shows."""
 
     view: str
     run: str
+    window: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_live(self) -> bool:
@@ -33,12 +34,13 @@ class Frame:
 
     def params(self, **more: str) -> dict[str, str]:
         """Parameters of the stream: all mounts of a page use the same ones and share it."""
-        return {"run": self.run, **more}
+        return {"run": self.run, **self.window, **more}
 
 
 def frame(view: str) -> Frame:
     """Draw the toolbar; the page then draws headline, controls and panels."""
     st.session_state["phase"] = _phase()
+    window_choice.remember()
     with st.container(
         key="toolbar", horizontal=True, vertical_alignment="center", gap="small", wrap=False
     ):
@@ -46,7 +48,9 @@ def frame(view: str) -> Frame:
         _engine_controls(run == LIVE)
         badge(run)
     new_run.offer(st.session_state.pop("new_run", None))
-    return Frame(view, run)
+    window = window_choice.params(run)
+    window_choice.write_address(run, window)
+    return Frame(view, run, window)
 
 
 def _phase() -> str:
@@ -59,7 +63,11 @@ def _phase() -> str:
 
 def headline(page: Frame, **params: str) -> None:
     """The one sentence, from the data."""
-    places = [html("headline", 30), html("counter", 30)]
+    places = [
+        html("headline", 32, "1 / 1 / 3 / 2"),
+        html("counter", 16, "1 / 2 / 2 / 3"),
+        html("window", 16, "2 / 2 / 3 / 3"),
+    ]
     live(page.view, places, page.params(**params), f"headline-{page.view}", "minmax(0,1fr) auto")
 
 
@@ -105,10 +113,6 @@ def _run_selector() -> str:
         width=190,
         on_change=_run_chosen,
     )
-    if run == LIVE:
-        st.query_params.pop("run", None)
-    else:
-        st.query_params["run"] = run
     st.session_state["shown_run"] = run
     return run
 
@@ -154,3 +158,5 @@ def _pause(current: state.Session | None, paused: bool, off: bool) -> None:
     step = st.button("Step", icon=":material/skip_next:", disabled=off or not paused, key="step")
     if step and current:
         current.step_once()
+        if window_choice.release():
+            st.rerun(scope="app")  # the step that was asked for is the newest one

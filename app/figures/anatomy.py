@@ -60,20 +60,28 @@ def _measured(step: dict[str, Any], compute: float | None, memory: float | None)
     return [*parts, tail]
 
 
-def anatomy(steps: pd.DataFrame, look: Theme, took: str = "measured") -> Figure:
+def anatomy(
+    steps: pd.DataFrame,
+    look: Theme,
+    took: str = "measured",
+    held: bool = False,
+    picked: int | None = None,
+) -> Figure:
     """Two facets on a millisecond axis each: decode, and the newest phase with prompt tokens.
 
-    steps: rows of `queries.live.anatomy`, one per phase. took: what the third bar is called,
-    which a cost model has not measured.
+    steps: rows of `queries.live.anatomy`, one per phase; held: of `.anatomy_of`. took: what the
+    third bar is called, which a cost model has not measured. picked: the step that was chosen.
     """
     rows = {str(r["phase"]): r for r in records(steps)}
     prompts = [rows[p] for p in ("mixed", "prefill") if p in rows]
-    facets = [rows.get("decode"), min(prompts, key=lambda r: r["age_s"]) if prompts else None]
+    prompts.sort(key=lambda r: (r["step"] != picked, r["age_s"]))
+    facets = [rows.get("decode"), prompts[0] if prompts else None]
+    titles = [_title(step, held, picked) for step in facets]
     data: list[dict[str, Any]] = []
     notes: list[dict[str, Any]] = []
     shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": 70, "r": 4, "t": 22, "b": 24})
     for place, step in enumerate(facets):
-        _facet(place, step, look, data, notes, shape)
+        _facet(place, step, titles[place], look, data, notes, shape)
     shape["yaxis"] |= {"tickvals": list(ROWS), "ticktext": [took, *ROWS[1:]]}
     shape["annotations"] = notes
     return {"data": data, "layout": shape}
@@ -82,6 +90,7 @@ def anatomy(steps: pd.DataFrame, look: Theme, took: str = "measured") -> Figure:
 def _facet(
     place: int,
     step: dict[str, Any] | None,
+    title: str,
     look: Theme,
     data: list[dict[str, Any]],
     notes: list[dict[str, Any]],
@@ -114,7 +123,7 @@ def _facet(
         tickfont={"size": 13, "color": look.text},
     )
     data += _bars(pieces, look, top, suffix)
-    notes += _notes(step, pieces, look, top, suffix)
+    notes += _notes(step, title, pieces, look, top, suffix)
 
 
 def ms_ticks(top_ms: float) -> dict[str, Any]:
@@ -164,11 +173,16 @@ def bar(piece: Segment, look: Theme, top_ms: float, width_px: float) -> dict[str
 
 
 def _notes(
-    step: dict[str, Any] | None, pieces: list[Segment], look: Theme, top: float, suffix: str
+    step: dict[str, Any] | None,
+    text: str,
+    pieces: list[Segment],
+    look: Theme,
+    top: float,
+    suffix: str,
 ) -> list[dict[str, Any]]:
     ref = {"xref": f"x{suffix}", "yref": f"y{suffix}"}
     domain = {"xref": f"x{suffix} domain", "yref": "paper", "x": 0, "xanchor": "left"}
-    title = note(look, _title(step), y=1, yanchor="bottom", **domain)
+    title = note(look, text, y=1, yanchor="bottom", **domain)
     if step is None:
         return [title]
     out = [title]
@@ -192,9 +206,9 @@ def _below_roof(piece: Segment, look: Theme, ref: dict[str, Any]) -> dict[str, A
     return note(look, piece.part, x=middle, y=piece.row, **ref, **back)
 
 
-def _title(step: dict[str, Any] | None) -> str:
+def _title(step: dict[str, Any] | None, held: bool, picked: int | None) -> str:
     if step is None:
-        return "no step of this kind yet"
+        return f"no step of this kind {'in this window' if held else 'yet'}"
     facts = [f"<b>{step['phase']}</b>"]
     fresh, again = count(step["prefill_tokens"]), count(step["recomputed_tokens"])
     if step["recomputed_tokens"]:
@@ -204,12 +218,20 @@ def _title(step: dict[str, Any] | None) -> str:
     rows = int(step["decode_seqs"]) + int(step["padded_slots"])
     if rows:
         facts.append(f"{rows} rows" if rows > 1 else "1 row")
-    facts.append(
-        f"{three(step['age_s'])} s ago" if step["age_s"] > 1 else f"step {count(step['step'])}"
-    )
+    facts.append(_which(step, held, picked))
     if _beats_roof(step):
         facts.append("beats the roof: recalibrate")
     return " · ".join(facts)
+
+
+def _which(step: dict[str, Any], held: bool, picked: int | None) -> str:
+    """Which step this is, or of how many it is the median."""
+    if held and step["step"] != picked and step["n"] > 1:
+        return f"median of {count(step['n'])}"
+    name = f"step {count(step['step'])}"
+    if step["step"] == picked:
+        return f"<b>selected {name}</b>"
+    return f"{three(step['age_s'])} s ago" if step["age_s"] > 1 else name
 
 
 def _beats_roof(step: dict[str, Any]) -> bool:

@@ -23,6 +23,11 @@ def places(values: Iterable[Any], decimals: int = 3) -> list[float | None]:
     return [None if pd.isna(v) else round(float(v), decimals) for v in values]
 
 
+def decimals(span_s: float) -> int:
+    """Decimals that a place on an axis of that length needs: a ten-thousandth of it, 3 or more."""
+    return max(3, 4 - math.floor(math.log10(span_s))) if span_s > 0 else 3
+
+
 def significant(value: float, digits: int) -> float:
     """Value to so many significant digits."""
     if value == 0 or not math.isfinite(value):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from app.figures import marks as events
-from app.figures.data import Figure, nice_ceiling, numbers, places, significant
+from app.figures.data import Figure, decimals, nice_ceiling, numbers, places, significant
 from app.theme import Theme, axis, layout, note
 from app.units import count, duration
 
@@ -15,6 +16,7 @@ HEIGHT_PX = 252
 CLIP_MEDIANS = 4
 TOKENS = ("decode", "prefill", "cached", "lost")  # from the bottom up
 MAX_CALLOUTS = 4
+_APART = 3.2 / 30  # callouts, as a share of the window
 _STEP_DOMAIN = [0.42, 1.0]
 _TOKEN_DOMAIN = [0.0, 0.27]
 
@@ -25,6 +27,15 @@ def clip_at(median: float, tallest: float) -> tuple[float, bool]:
     return (limit, True) if tallest > limit else (tallest, False)
 
 
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The step that was clicked: its middle in seconds, as x_s of the bars, and its time."""
+
+    step: int
+    x_s: float
+    t_step_s: float
+
+
 def strip(
     bars: pd.DataFrame,
     marks: pd.DataFrame,
@@ -32,31 +43,61 @@ def strip(
     span_s: float,
     binned_s: float | None,
     look: Theme,
+    picked: Picked | None = None,
+    end: str = "the newest step",
 ) -> Figure:
     """Two rows on one time axis: step time in ms, and tokens per step.
 
     bars and marks: rows of `queries.live.strip` and `.marks`; median_s of all steps of the window.
+    end: what stands at the axis' zero.
     """
     tallest_ms = float(bars["t_step_s"].max()) * 1e3
     limit_ms, cut = clip_at(median_s * 1e3, tallest_ms)
     totals = bars[[f"{kind}_tokens" for kind in TOKENS]].sum(axis=1)
     limit_tokens, cut_tokens = clip_at(max(float(totals.median()), 2.0), float(totals.max()))
     tops = (nice_ceiling(limit_ms * 1.14), nice_ceiling(limit_tokens * 1.1))
-    data = _steps(bars, look, limit_ms) + _tokens(bars, look, limit_tokens)
+    fine = decimals(span_s)
+    data = _steps(bars, look, limit_ms, fine) + _tokens(bars, look, limit_tokens, fine)
     data += events.lines(look, marks, 0, tops[0])
     data += events.lines(look, marks, 0, tops[1], yaxis="y2")
     shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": 52, "r": 8, "t": 20, "b": 42})
-    shape |= _axes(look, span_s, tops)
+    shape |= _axes(look, span_s, tops, end)
     shape["annotations"] = events.labels(look, marks, span_s, yref="paper", y=1.0)
+    if picked:
+        data.append(_outline(picked, look, limit_ms, fine))
+        shape["annotations"].append(_picked_note(picked, look, limit_ms, span_s))
     if cut:
-        shape["annotations"] += _callouts(bars, look, limit_ms)
+        shape["annotations"] += _callouts(bars, look, limit_ms, span_s, picked)
     shape["annotations"] += _captions(look, binned_s, cut, cut_tokens, limit_ms, limit_tokens)
     return {"data": data, "layout": shape}
 
 
-def _axes(look: Theme, span_s: float, tops: tuple[float, float]) -> dict[str, Any]:
-    x = axis(look, "seconds before the newest step", range=[-span_s, 0], anchor="y2", nticks=8)
+def _outline(picked: Picked, look: Theme, limit_ms: float, fine: int) -> dict[str, Any]:
+    return {
+        "type": "bar",
+        "name": "selected",
+        "x": places([picked.x_s], fine),
+        "y": [significant(min(picked.t_step_s * 1e3, limit_ms), 4)],
+        "width": places([picked.t_step_s], fine + 1),
+        "marker": {"color": "rgba(0,0,0,0)", "line": {"color": look.text, "width": 2}},
+        "hoverinfo": "skip",
+    }
+
+
+def _picked_note(picked: Picked, look: Theme, limit_ms: float, span_s: float) -> dict[str, Any]:
+    """Over its bar, with what the bar may hide: its real time."""
+    place = {"x": round(picked.x_s, 6), "y": min(picked.t_step_s * 1e3, limit_ms), "yref": "y"}
+    share = -picked.x_s / span_s
+    anchor = "right" if share < 0.1 else "left" if share > 0.9 else "center"
+    text = f"<b>step {count(picked.step)} · {duration(picked.t_step_s)} ▼</b>"
+    back = {"bgcolor": look.background, "borderpad": 1}
+    return note(look, text, **place, xanchor=anchor, yanchor="bottom", **back)
+
+
+def _axes(look: Theme, span_s: float, tops: tuple[float, float], end: str) -> dict[str, Any]:
+    x = axis(look, f"seconds before {end}", range=[-span_s, 0], anchor="y2", nticks=8)
     quiet = {"nticks": 4, "showline": False, "ticks": "", "rangemode": "tozero"}
+    quiet["fixedrange"] = True  # a drag chooses a window of steps
     return {
         "xaxis": x,
         "yaxis": axis(look, "step, ms", domain=_STEP_DOMAIN, range=[0, tops[0]], **quiet),
@@ -64,16 +105,16 @@ def _axes(look: Theme, span_s: float, tops: tuple[float, float]) -> dict[str, An
     }
 
 
-def _steps(bars: pd.DataFrame, look: Theme, limit_ms: float) -> list[dict[str, Any]]:
+def _steps(bars: pd.DataFrame, look: Theme, limit_ms: float, fine: int) -> list[dict[str, Any]]:
     prompt = bars["phase"] != "decode"
     groups = (("with prefill", "prefill", bars[prompt]), ("decode", "decode", bars[~prompt]))
     return [
         {
             "type": "bar",
             "name": name,
-            "x": places(rows["x_s"]),
+            "x": places(rows["x_s"], fine),
             "y": numbers((rows["t_step_s"] * 1e3).clip(upper=limit_ms)),
-            "width": places(rows["width_s"], 4),
+            "width": places(rows["width_s"], fine + 1),
             "customdata": rows["step"].tolist(),
             "text": [duration(t) for t in rows["t_step_s"]],
             "textposition": "none",
@@ -87,7 +128,7 @@ def _steps(bars: pd.DataFrame, look: Theme, limit_ms: float) -> list[dict[str, A
 _TELLS = {"cached": "cached, not computed,", "lost": "recomputed"}
 
 
-def _tokens(bars: pd.DataFrame, look: Theme, limit: float) -> list[dict[str, Any]]:
+def _tokens(bars: pd.DataFrame, look: Theme, limit: float, fine: int) -> list[dict[str, Any]]:
     """Stacked by hand, decode at the bottom. A bar that is cut is divided by its shares.
 
     Cut from above it would lose what stands on top: the tokens that the prefix cache has saved.
@@ -104,10 +145,10 @@ def _tokens(bars: pd.DataFrame, look: Theme, limit: float) -> list[dict[str, Any
             {
                 "type": "bar",
                 "name": f"{name} tokens",
-                "x": places(bars["x_s"][rows]),
+                "x": places(bars["x_s"][rows], fine),
                 "y": numbers(shown[rows]),
                 "base": numbers(base[rows]),
-                "width": places(bars["width_s"][rows], 4),
+                "width": places(bars["width_s"][rows], fine + 1),
                 "text": [count(t) for t in tokens[rows]],
                 "textposition": "none",
                 "yaxis": "y2",
@@ -119,19 +160,21 @@ def _tokens(bars: pd.DataFrame, look: Theme, limit: float) -> list[dict[str, Any
     return out
 
 
-def _callouts(bars: pd.DataFrame, look: Theme, limit_ms: float) -> list[dict[str, Any]]:
+def _callouts(
+    bars: pd.DataFrame, look: Theme, limit_ms: float, span_s: float, picked: Picked | None
+) -> list[dict[str, Any]]:
     """The tallest of the cut bars, apart from each other, with their real time."""
-    shown: list[float] = []
+    shown: list[float] = [picked.x_s] if picked else []
     out: list[dict[str, Any]] = []
     for row in bars.nlargest(24, "t_step_s").itertuples():
         x, t = float(str(row.x_s)), float(str(row.t_step_s))
         if t * 1e3 <= limit_ms or len(out) >= MAX_CALLOUTS:
             break
-        if any(abs(x - other) < 3.2 for other in shown):
+        if any(abs(x - other) < _APART * span_s for other in shown):
             continue
         shown.append(x)
-        place: dict[str, Any] = {"x": round(x, 2), "y": limit_ms, "yanchor": "bottom"}
-        anchor = "right" if x > -2 else "center"
+        place: dict[str, Any] = {"x": round(x, 6), "y": limit_ms, "yanchor": "bottom"}
+        anchor = "right" if x > -span_s / 15 else "center"
         out.append(note(look, f"{duration(t)} ▲", **place, xanchor=anchor, yref="y"))
     return out
 

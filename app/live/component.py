@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
+
+from app import window_choice
 
 _STATIC = Path(__file__).resolve().parent.parent / "static"
 _ROOT = '<div class="ss-root"></div>'
@@ -49,12 +52,15 @@ def live(
     key: str,
     columns: str | None = None,
 ) -> None:
-    """Mount panels of a view (see `app.live.views`). params: run, and what the view takes."""
+    """Mount panels of a view (see `app.live.views`). params: run, and what the view takes.
+
+    What is dragged over or clicked in its charts becomes the window (`app.window_choice`).
+    """
     component = st.components.v2.component(
         "stepscope_live", html=_ROOT, js=_loader("live.js"), isolate_styles=False
     )
     data = {"view": view, "panels": list(panels), "params": dict(params), "columns": columns}
-    component(key=key, data=data)
+    component(key=key, data=data, on_window_change=partial(window_choice.reported, key))
 
 
 def what_if(data: Mapping[str, Any]) -> None:

@@ -8,7 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from app import state
-from app.panels import interference, kv_cache, live, modelled, requests, roofline, scheduling, session, what_if
+from app.panels import (
+    interference,
+    kv_cache,
+    live,
+    modelled,
+    requests,
+    roofline,
+    scheduling,
+    session,
+    standing,
+    what_if,
+)
 from app.panels.view import RECORDED, Moment, Panels, Params, Pieces, Still, View
 from app.theme import theme
 from telemetry.clock import NS_PER_S, now_ns
@@ -65,6 +76,8 @@ def version(request: Request) -> tuple[object, ...]:
     committed = current.store.committed
     phase = (current.phase, current.progress, state.failure(), current.run_id)
     moment = _moment(request)
+    if not moment.paused and any(name == "first" for name, _ in request.params):
+        committed = 0  # a held window looks the same after a commit: once a second is enough
     return (*phase, committed, said, moment.paused, moment.now_ns // NS_PER_S)
 
 
@@ -100,8 +113,11 @@ def _view(request: Request, reader: Reader | None) -> View:
         )
     panels = VIEWS[request.view]
     row = run_row(reader, run)
-    moment = replace(_moment(request), pieces=_pieces(current, row))
-    view = panels(reader, run, _params(request), theme(request.look), moment)
+    params, moment = _params(request), replace(_moment(request), pieces=_pieces(current, row))
+    view = panels(reader, run, params, theme(request.look), moment)
+    if view.html.get("counter"):
+        control = standing.held(moment.is_live) if "first" in params else "following"
+        view.html.setdefault("window", control)
     return _marked(view, request, row)
 
 

@@ -8,45 +8,74 @@ import pandas as pd
 
 from app.figures.anatomy import anatomy
 from app.figures.data import known, records
-from app.figures.strip import strip
-from app.panels import standing
-from app.panels.markup import empty, headline, shares, tile, tiles
+from app.figures.select import by_time, clicks
+from app.figures.strip import Picked, strip
+from app.panels import live_held, standing
+from app.panels.live_tiles import GAP_SPAN_S, Facts, by_second, five, limit
+from app.panels.markup import empty, headline, shares
 from app.panels.modelled import took
 from app.panels.view import RECORDED, Moment, Params, View
+from app.panels.window import Window, picked_step, window
 from app.theme import Theme
-from app.units import count, duration, percent, three
+from app.units import count, duration, three
 from telemetry.queries import live as queries
 from telemetry.reader import Reader
 
 SPAN_S = 30.0
-GAP_SPAN_S = 10.0
 
 
 def panels(
     reader: Reader, run_id: str, params: Params, look: Theme, moment: Moment = RECORDED, /
 ) -> View:
-    """The page for a run as it stands in the database, live or past."""
-    run = queries.run(reader, run_id)
-    newest = queries.newest(reader, run_id)
-    if run is None or newest is None:
+    """The page for a run as it stands in the database, live or past.
+
+    params: first and last hold the page at those steps, step is the one that was clicked.
+    """
+    run, shown = queries.run(reader, run_id), window(reader, run_id, params, SPAN_S)
+    if run is None or shown is None:
         return waiting_view()
+    picked = _picked(reader, run_id, params, shown)
+    view = View({"strip": _strip(reader, run_id, shown, picked, look)})
+    if shown.follows and picked is None:
+        _now(view, reader, run, look, moment)
+    else:
+        live_held.show(view, reader, run, shown, picked, look, moment)
+    view.html["window"] = standing.window_control(shown, moment)
+    return view
+
+
+def _picked(reader: Reader, run_id: str, params: Params, shown: Window) -> dict[str, Any] | None:
+    """The step that was clicked, as long as the window has it."""
+    step = picked_step(params)
+    if step is None or not shown.first_step <= step <= shown.last_step:
+        return None
+    return queries.newest(reader, run_id, step)
+
+
+def _now(view: View, reader: Reader, run: dict[str, Any], look: Theme, moment: Moment) -> None:
+    """What is true of the newest step."""
+    run_id = str(run["run_id"])
+    newest = queries.newest(reader, run_id)
+    if newest is None:
+        return
     end_ns = int(newest["end_ns"])
     medians = queries.anatomy(reader, run_id)
-    view = View({"anatomy": anatomy(medians, look, took(run))})
-    view.figures["strip"] = _strip(reader, run_id, end_ns, look)
+    view.figures["anatomy"] = anatomy(medians, look, took(run))
     still_s = standing.idle_s(reader, run_id, end_ns, moment)
     at_ns = end_ns if still_s is None else moment.now_ns
     seconds = queries.per_second(reader, run_id, at_ns, SPAN_S)
     gaps = queries.gaps(reader, run_id, at_ns, SPAN_S)
+    reported = queries.reports_tokens(reader, run_id)
+    rate = float(seconds["tokens"].iloc[-1]) if reported else None
     stands = standing.sentence(newest, still_s, moment)
-    view.html["headline"] = stands or _headline(newest, medians, seconds)
+    view.html["headline"] = stands or _headline(newest, medians, rate)
     now = newest if still_s is None else {**newest, **_DRAINED}
-    view.html["tiles"] = _tiles(seconds, gaps, now, run, moment.paused)
+    facts = _facts(now, rate, seconds, gaps, moment.paused)
+    view.html["tiles"] = five(seconds, gaps, facts, known(run["tpot_slo_s"]))
     view.html["counter"] = f"step {count(newest['step'])}"
     if moment.paused:
         rows = records(queries.shares(reader, run_id, int(newest["step"])))
-        view.html["answer"] = shares(_limit(newest), rows)
-    return view
+        view.html["answer"] = shares(limit(newest), rows)
 
 
 # An idle engine holds nothing, whatever its newest step held.
@@ -65,108 +94,54 @@ def waiting_view() -> View:
     )
 
 
-def _strip(reader: Reader, run_id: str, end_ns: int, look: Theme) -> dict[str, Any]:
-    steps, median = queries.window(reader, run_id, end_ns, SPAN_S)
-    width = queries.bin_width(steps, median, SPAN_S)
-    bars = queries.strip(reader, run_id, end_ns, SPAN_S, width)
-    marks = queries.marks(reader, run_id, end_ns, SPAN_S)
-    return strip(bars, marks, median, SPAN_S, width, look)
+def _strip(
+    reader: Reader, run_id: str, shown: Window, picked: dict[str, Any] | None, look: Theme
+) -> dict[str, Any]:
+    """A drag over it, or a click on a bar, holds the window."""
+    end_ns, span_s = shown.end_ns, shown.span_s
+    steps, median = queries.window(reader, run_id, end_ns, span_s)
+    width = queries.bin_width(steps, median, span_s)
+    bars = queries.strip(reader, run_id, end_ns, span_s, width)
+    until_ns = None if shown.follows else end_ns
+    marks = queries.marks(reader, run_id, end_ns, span_s, until_ns)
+    end = "the newest step" if shown.follows else f"the end of step {count(shown.last_step)}"
+    mark = _mark(picked, end_ns) if picked else None
+    figure = by_time(strip(bars, marks, median, span_s, width, look, mark, end), end_ns)
+    return clicks(figure, shown.first_step, shown.last_step, "x")
 
 
-def _headline(newest: dict[str, Any], medians: pd.DataFrame, seconds: pd.DataFrame) -> str:
-    rate = float(seconds["tokens"].iloc[-1])
+def _mark(picked: dict[str, Any], end_ns: int) -> Picked:
+    t_step_s = float(picked["t_step_s"])
+    start_s = (int(picked["t_start_ns"]) - end_ns) / 1e9
+    return Picked(int(picked["step"]), start_s + t_step_s / 2, t_step_s)
+
+
+def _headline(newest: dict[str, Any], medians: pd.DataFrame, rate: float | None) -> str:
     running = int(newest["n_running"])
     streams = "1 stream" if running == 1 else f"{running} streams"
     decode = medians[medians["phase"] == "decode"]
     if decode.empty:
         return headline(f"{streams}: {three(rate)} tokens/s.", "No decode-only step yet.")
-    step = decode.iloc[0]
+    step = queries.first(decode) or {}
     each = duration(float(step["t_step_s"]))
     strong = f"{newest['scheduler']}, {streams}: {three(rate)} tokens/s at {each} a step."
-    return headline(strong, _why(step))
+    return headline(strong, live_held.why(step))
 
 
-def _why(step: pd.Series[Any]) -> str:
-    """What the median decode step is spent on; modelled floors against the measured time."""
-    memory, compute = known(step["t_memory_s"]), known(step["t_compute_s"])
-    if memory is None or compute is None:
-        return "Peaks are not reported by this source."
-    total = float(step["t_step_s"])
-    if memory >= compute:
-        return (
-            f"Reading takes at least {duration(memory)} ({percent(memory / total)} of it), "
-            f"the math {duration(compute)}."
-        )
-    return (
-        f"The math takes at least {duration(compute)} ({percent(compute / total)} of it), "
-        f"reading {duration(memory)}."
-    )
-
-
-def _tiles(
+def _facts(
+    newest: dict[str, Any],
+    rate: float | None,
     seconds: pd.DataFrame,
     gaps: pd.DataFrame,
-    newest: dict[str, Any],
-    run: dict[str, Any],
     paused: bool,
-) -> str:
-    worst_of = gaps.set_index("second")["gap_s"]
-    by_second = [known(worst_of.get(s)) for s in seconds["second"]]
-    recent = [g for g in by_second[-int(GAP_SPAN_S) :] if g is not None]
-    worst = max(recent) if recent else None
-    slo = known(run["tpot_slo_s"])
-    target = f"target {duration(slo)}" if slo is not None else "no target set"
-    late = worst is not None and slo is not None and worst > slo
-    cap = int(newest["batch_slots"])
-    rate = 0.0 if paused else float(seconds["tokens"].iloc[-1])
-    since = "paused" if paused else "last second"
-    return tiles(
-        [
-            tile("tokens/s", three(rate), since, _series(seconds["tokens"]), "decode"),
-            tile(
-                "running",
-                count(newest["n_running"]),
-                f"of {cap} slots",
-                _series(seconds["running"]),
-                "decode",
-            ),
-            tile(
-                "waiting",
-                count(newest["n_waiting"]),
-                _limit(newest),
-                _series(seconds["waiting"]),
-                "prefill",
-            ),
-            _kv_tile(seconds, newest),
-            tile(f"worst gap, {GAP_SPAN_S:g} s", duration(worst), target, by_second, "lost", late),
-        ]
+) -> Facts:
+    last = int(GAP_SPAN_S)
+    return Facts(
+        tokens_per_s=0.0 if paused else rate,
+        over="paused" if paused else "last second",
+        facts={**newest, "running": newest["n_running"], "waiting": newest["n_waiting"]},
+        recent=seconds.tail(last),
+        most=False,
+        worst=f"worst gap, {GAP_SPAN_S:g} s",
+        gaps_s=by_second(seconds, gaps)[-last:],
     )
-
-
-def _kv_tile(seconds: pd.DataFrame, newest: dict[str, Any]) -> str:
-    """How full the cache is, and what came of it in the last 10 s: preemptions, else hits."""
-    blocks, used = int(newest["kv_blocks_total"]), int(newest["kv_blocks_used"])
-    recent = seconds.tail(int(GAP_SPAN_S))
-    preempted = int(recent["preempted"].fillna(0).sum())
-    hits = float(recent["cached_tokens"].fillna(0).sum())
-    prompts = hits + float(recent["prompt_tokens"].fillna(0).sum())
-    remark = f"{count(used)} of {count(blocks)} blocks"
-    if preempted:
-        remark = f"of {count(blocks)} · {count(preempted)} preempted"
-    elif hits:
-        remark = f"of {count(blocks)} · {percent(hits / prompts)} hits"
-    series = _series(seconds["kv_blocks_used"])
-    share = percent(used / blocks) if blocks else percent(None)
-    return tile("KV cache", share, remark, series, "cached", preempted > 0)
-
-
-_LIMITS = {"tokens": "token budget", "blocks": "KV blocks"}
-
-
-def _limit(newest: dict[str, Any]) -> str:
-    bound = str(newest["limit_bound"])
-    return "nothing held back" if bound == "none" else f"limited by: {_LIMITS.get(bound, bound)}"
-
-
-def _series(values: pd.Series[Any]) -> list[float | None]:
-    return [known(v) for v in values]

@@ -52,10 +52,15 @@ _GOT = {"prefill": "prefill {}", "decode": "+{}", "padded": "padded", "recompute
 _GOT_ROLES = {"padded": "padding", "recompute": "lost"}
 
 
-def shares(limit: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Who got what in one step. rows: request_id, phase and tokens of each sequence in it."""
+def shares(limit: str, rows: Sequence[Mapping[str, Any]], step: str = "") -> str:
+    """Who got what in one step. rows: request_id, phase and tokens of each sequence in it.
+
+    No row: the source does not say. step: which one, where it is not the newest.
+    """
     got = "".join(_share(int(r["request_id"]), str(r["phase"]), int(r["tokens"])) for r in rows)
-    head = f'<div class="limit"><b>Who got what</b> · {escape(limit)}</div>'
+    got = got or "<p>Who was in a step is not reported by this source.</p>"
+    which = f" in step {escape(step)}" if step else ""
+    head = f'<div class="limit"><b>Who got what{which}</b> · {escape(limit)}</div>'
     return f'<div class="answer shares">{head}{got}</div>'
 
 

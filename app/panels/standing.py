@@ -50,6 +50,20 @@ def window_counter(reader: Reader, run_id: str, shown: Window, moment: Moment) -
     return counter(reader, run_id, newest, moment)
 
 
+def window_control(shown: Window, moment: Moment) -> str:
+    """What the window does, below the counter; a held one has a button that lets it go."""
+    if not shown.follows:
+        return held(moment.is_live, f"held {duration(shown.span_s)}")
+    seconds = f"{shown.span_s:g} s"
+    return f"following · {seconds}" if moment.is_live else f"its last {seconds}"
+
+
+def held(is_live: bool, what: str = "held") -> str:
+    """That somebody holds the window, and the way back."""
+    back = "follow" if is_live else "show its end"
+    return f'{what} · <button type="button" data-window="follow">{back}</button>'
+
+
 def _ago(still_s: float) -> str:
     """Whole seconds, or minutes and hours once they are many."""
     if still_s < 120:
@@ -58,13 +72,17 @@ def _ago(still_s: float) -> str:
 
 
 def _last_step(newest: dict[str, Any]) -> str:
+    return f"{newest['scheduler']}, {made(newest)}"
+
+
+def made(step: dict[str, Any]) -> str:
+    """What one step made, and its time: "mixed: 40 prompt tokens, 7 decoded in 96.2 ms."."""
     parts = [
-        (newest["prefill_tokens"], "prompt tokens"),
-        (newest["decode_tokens"], "decoded"),
-        (newest["padded_slots"], "padded"),
-        (newest["prefix_hit_tokens"], "from the prefix cache"),
-        (newest["recomputed_tokens"], "recomputed"),
+        (step["prefill_tokens"], "prompt tokens"),
+        (step["decode_tokens"], "decoded"),
+        (step["padded_slots"], "padded"),
+        (step["prefix_hit_tokens"], "from the prefix cache"),
+        (step["recomputed_tokens"], "recomputed"),
     ]
-    made = ", ".join(f"{count(n)} {what}" for n, what in parts if n)
-    took = duration(float(newest["t_step_s"]))
-    return f"{newest['scheduler']}, {newest['phase']}: {made} in {took}."
+    all_of_it = ", ".join(f"{count(n)} {what}" for n, what in parts if n)
+    return f"{step['phase']}: {all_of_it} in {duration(float(step['t_step_s']))}."

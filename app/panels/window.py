@@ -24,7 +24,7 @@ class Window:
 
     @property
     def start_ns(self) -> int:
-        return self.end_ns - int(self.span_s * 1e9)
+        return self.end_ns - round(self.span_s * 1e9)
 
 
 def window(reader: Reader, run_id: str, params: Params, span_s: float) -> Window | None:
@@ -51,3 +51,9 @@ def _chosen(params: Params) -> tuple[int, int] | None:
     except (KeyError, ValueError):
         return None
     return min(first, last), max(first, last)
+
+
+def picked_step(params: Params) -> int | None:
+    """The step that someone clicked, from the address; nonsense is none."""
+    text = params.get("step", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None

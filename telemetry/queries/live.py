@@ -6,6 +6,7 @@ Every function takes a `Reader` and a run, and returns a DataFrame (or one row a
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -29,16 +30,56 @@ def run(reader: Reader, run_id: str) -> dict[str, Any] | None:
     return reader.row("SELECT * FROM runs WHERE run_id = $run", {"run": run_id})
 
 
-def newest(reader: Reader, run_id: str) -> dict[str, Any] | None:
-    """The newest step, what pages need of it, and its `end_ns`; None before the first step."""
+def newest(reader: Reader, run_id: str, step: int | None = None) -> dict[str, Any] | None:
+    """The newest step, what pages need of it, and its `end_ns`; None before the first step.
+
+    step: that one in its place; None where the run does not have it.
+    """
     sql = f"""
-    SELECT step, t_step_s, scheduler, phase, n_running, n_waiting, decode_seqs, padded_slots,
+    SELECT step, t_start_ns, t_step_s, t_compute_s, t_memory_s, scheduler, phase,
+           n_running, n_waiting, decode_seqs, padded_slots,
            prefill_tokens, decode_tokens, batch_slots, limit_bound, kv_blocks_used,
            kv_blocks_total, flops, intensity, prefix_hit_tokens, recomputed_tokens, preemptions,
            {_END} AS end_ns
-    FROM steps WHERE run_id = $run AND step = (SELECT max(step) FROM steps WHERE run_id = $run)
+    FROM steps WHERE run_id = $run
+    AND step = coalesce($step, (SELECT max(step) FROM steps WHERE run_id = $run))
     """
-    return reader.row(sql, {"run": run_id})
+    return reader.row(sql, {"run": run_id, "step": step})
+
+
+def since_ns(end_ns: int, span_s: float) -> int:
+    """Where a window begins that ends at end_ns. Rounded: a float of seconds is a hair off."""
+    return end_ns - round(span_s * 1e9)
+
+
+def stretch(reader: Reader, run_id: str, first: int, last: int) -> dict[str, Any] | None:
+    """What steps first to last did in all; None without a step.
+
+    steps, schedulers (in order, joined by "and"), most running, waiting and kv_blocks_used of a
+    step, batch_slots, kv_blocks_total, limit_bound (that bound most steps, "none" where none did),
+    sums of prompt_tokens, decode_tokens, cached_tokens, preempted.
+    """
+    sql = """
+    WITH chosen AS (SELECT * FROM steps WHERE run_id = $run AND step BETWEEN $first AND $last),
+    named AS (SELECT scheduler, min(step) AS since FROM chosen GROUP BY scheduler)
+    SELECT count(*) AS steps,
+           (SELECT string_agg(scheduler, ' and ' ORDER BY since) FROM named) AS schedulers,
+           max(n_running) AS running, max(n_waiting) AS waiting,
+           max(kv_blocks_used) AS kv_blocks_used, max(batch_slots) AS batch_slots,
+           max(kv_blocks_total) AS kv_blocks_total,
+           coalesce(mode(limit_bound) FILTER (limit_bound <> 'none'), 'none') AS limit_bound,
+           sum(prefill_tokens)::BIGINT AS prompt_tokens,
+           sum(decode_tokens)::BIGINT AS decode_tokens,
+           sum(prefix_hit_tokens)::BIGINT AS cached_tokens, sum(preemptions)::BIGINT AS preempted
+    FROM chosen HAVING count(*) > 0
+    """
+    return reader.row(sql, {"run": run_id, "first": first, "last": last})
+
+
+def reports_tokens(reader: Reader, run_id: str) -> bool:
+    """Whether the source says when each token came; without, a rate is unknown and not zero."""
+    sql = "SELECT count(*) FROM (SELECT 1 FROM tokens WHERE run_id = $run LIMIT 1)"
+    return bool(reader.value(sql, {"run": run_id}))
 
 
 def first(frame: pd.DataFrame) -> dict[str, Any] | None:
@@ -73,12 +114,35 @@ def anatomy(reader: Reader, run_id: str) -> pd.DataFrame:
     return reader.frame(sql, {"run": run_id, "span": int(ANATOMY_S * 1e9)})
 
 
+def anatomy_of(
+    reader: Reader, run_id: str, first: int, last: int, picked: int | None = None
+) -> pd.DataFrame:
+    """As anatomy, of steps first to last: per phase their median step, with `n` and `age_s` 0.
+
+    picked: that step stands for its phase, with `n` 1.
+    """
+    sql = f"""
+    WITH chosen AS (
+        SELECT {_ANATOMY} FROM steps WHERE run_id = $run AND step BETWEEN $first AND $last
+    ), kept AS (
+        SELECT * FROM chosen WHERE step = $picked OR $picked IS NULL
+        OR phase <> coalesce((SELECT phase FROM chosen WHERE step = $picked), '')
+    ), ranked AS (
+        SELECT *, row_number() OVER (PARTITION BY phase ORDER BY t_step_s, step) AS place,
+               count(*) OVER (PARTITION BY phase) AS n FROM kept
+    )
+    SELECT {_ANATOMY}, n, 0.0 AS age_s FROM ranked WHERE place = (n + 1) // 2 ORDER BY phase
+    """
+    params = {"run": run_id, "first": first, "last": last, "picked": picked}
+    return reader.frame(sql, params)
+
+
 def window(reader: Reader, run_id: str, end_ns: int, span_s: float) -> tuple[int, float]:
     """Steps in the window, and their median time, s (0 without steps)."""
     row = reader.row(
         "SELECT count(*) AS n, median(t_step_s) AS m FROM steps "
-        "WHERE run_id = $run AND t_start_ns >= $since",
-        {"run": run_id, "since": end_ns - int(span_s * 1e9)},
+        "WHERE run_id = $run AND t_start_ns >= $since AND t_start_ns < $end",
+        {"run": run_id, "since": since_ns(end_ns, span_s), "end": end_ns},
     )
     return (int(row["n"]), float(row["m"] or 0.0)) if row else (0, 0.0)
 
@@ -112,7 +176,7 @@ def strip(
     WITH window_steps AS (
         SELECT *, CAST({binned} AS BIGINT) AS bin,
                prefill_tokens + decode_tokens + recomputed_tokens + prefix_hit_tokens AS all_tokens
-        FROM steps WHERE run_id = $run AND t_start_ns >= $since
+        FROM steps WHERE run_id = $run AND t_start_ns >= $since AND t_start_ns < $end
     ), bars AS (
         SELECT bin, count(*) AS n, arg_max(step, t_step_s) AS step,
                arg_max(t_start_ns, t_step_s) AS t_start_ns, max(t_step_s) AS t_step_s,
@@ -132,69 +196,74 @@ def strip(
            CASE WHEN {wide} THEN t_step_s ELSE $bin_ns / 1e9 END AS width_s
     FROM bars ORDER BY bin
     """
-    since, bin_ns = end_ns - int(span_s * 1e9), int((width_s or 0.0) * 1e9)
+    since, bin_ns = since_ns(end_ns, span_s), int((width_s or 0.0) * 1e9)
     return reader.frame(sql, {"run": run_id, "since": since, "end": end_ns, "bin_ns": bin_ns})
 
 
-def per_second(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:
+def per_second(
+    reader: Reader, run_id: str, end_ns: int, span_s: float, width_s: float = 1.0
+) -> pd.DataFrame:
     """One row per second of the window, oldest first: second (0 = newest) and the tiles' series.
 
     tokens counts emitted tokens, running, waiting and kv_blocks_used are each second's largest;
     prompt_tokens (computed), cached_tokens and preempted are its sums. A second without a step has
-    0 tokens and NULL for the rest.
+    0 tokens and NULL for the rest. width_s: a row for each stretch of that length in place of 1 s.
     """
     sql = f"""
-    WITH seconds AS (SELECT range AS second FROM range($span)),
+    WITH seconds AS (SELECT range AS second FROM range($bins)),
     made AS (
-        SELECT ($end - t_ns) // 1000000000 AS second, count(*) AS tokens FROM tokens
+        SELECT ($end - t_ns) // $width AS second, count(*) AS tokens FROM tokens
         WHERE run_id = $run AND t_ns > $since AND t_ns <= $end GROUP BY 1
     ), had AS (
-        SELECT ($end - {_END}) // 1000000000 AS second, max(n_running) AS running,
+        SELECT ($end - {_END}) // $width AS second, max(n_running) AS running,
                max(n_waiting) AS waiting, max(kv_blocks_used) AS kv_blocks_used,
                sum(prefill_tokens) AS prompt_tokens, sum(prefix_hit_tokens) AS cached_tokens,
                sum(preemptions) AS preempted
-        FROM steps WHERE run_id = $run AND t_start_ns > $since GROUP BY 1
+        FROM steps WHERE run_id = $run AND t_start_ns >= $since AND t_start_ns < $end GROUP BY 1
     )
     SELECT second, coalesce(tokens, 0) AS tokens, running, waiting, kv_blocks_used,
            prompt_tokens, cached_tokens, preempted
     FROM seconds LEFT JOIN made USING (second) LEFT JOIN had USING (second)
     ORDER BY second DESC
     """
-    params = {
-        "run": run_id,
-        "end": end_ns,
-        "since": end_ns - int(span_s * 1e9),
-        "span": int(span_s),
-    }
-    return reader.frame(sql, params)
+    width = math.ceil(width_s * 1e9)
+    params = {"run": run_id, "end": end_ns, "since": since_ns(end_ns, span_s), "width": width}
+    return reader.frame(sql, params | {"bins": round(span_s / width_s)})
 
 
-def gaps(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:
+def gaps(
+    reader: Reader, run_id: str, end_ns: int, span_s: float, width_s: float = 1.0
+) -> pd.DataFrame:
     """The worst gap between two tokens of a request, per second of the window: second, gap_s, n.
 
     A gap belongs to the second in which it ended (0 = newest); paused time does not count.
+    width_s: as per_second.
     """
     sql = """
-    SELECT ($end - t_ns) // 1000000000 AS second, max(itl_s) AS gap_s, count(*) AS n
+    SELECT ($end - t_ns) // $width AS second, max(itl_s) AS gap_s, count(*) AS n
     FROM itl WHERE run_id = $run AND t_ns > $since AND t_ns <= $end GROUP BY 1
     ORDER BY second DESC
     """
-    since = end_ns - int(span_s * 1e9)
-    return reader.frame(sql, {"run": run_id, "end": end_ns, "since": since})
+    params = {"run": run_id, "end": end_ns, "since": since_ns(end_ns, span_s)}
+    return reader.frame(sql, params | {"width": math.ceil(width_s * 1e9)})
 
 
-def marks(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:
+def marks(
+    reader: Reader, run_id: str, end_ns: int, span_s: float, until_ns: int | None = None
+) -> pd.DataFrame:
     """Events to mark on a time axis: x_s, step, kind, detail; of a crowded kind the newest 12.
 
-    What came after the newest step is at 0 until another step runs. The pauses between single
-    steps are left out: they are one pause. Preemptions that follow each other within a thirtieth
-    of the window are one mark at the first of them, its detail {"count": …}.
+    What came after the newest step is at 0 until another step runs; until_ns: it is left
+    out. The pauses between single steps are left out: they are one pause. Preemptions that follow
+    each other within a thirtieth of the window are one mark at the first of them, its detail
+    {"count": …}.
     """
     sql = """
     WITH window_events AS (
         SELECT t_ns, step, kind, detail,
                kind = 'preempt' AND t_ns - lag(t_ns) OVER by_kind < $apart AS follows
         FROM events WHERE run_id = $run AND t_ns >= $since
+        AND t_ns <= coalesce($until, t_ns)
         AND NOT coalesce(TRY_CAST(detail->>'$.single_step' AS BOOLEAN), false)
         WINDOW by_kind AS (PARTITION BY kind ORDER BY t_ns)
     ), numbered AS (
@@ -212,8 +281,8 @@ def marks(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFra
     SELECT least((t_ns - $end) / 1e9, 0.0) AS x_s, step, kind, detail FROM placed
     WHERE place <= 12 ORDER BY t_ns
     """
-    span_ns = int(span_s * 1e9)
-    window = {"since": end_ns - span_ns, "apart": span_ns // 30}
+    since, apart = since_ns(end_ns, span_s), round(span_s * 1e9) // 30
+    window = {"since": since, "apart": apart, "until": until_ns}
     return reader.frame(sql, {"run": run_id, "end": end_ns, **window})
 
 

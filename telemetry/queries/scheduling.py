@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from telemetry.queries.live import since_ns
 from telemetry.reader import Reader
 
 MAX_SEGMENTS = 2_000
@@ -14,7 +15,7 @@ HEAT_COLUMNS = 240
 _SEGMENTS = """
 WITH window_steps AS (
     SELECT step, t_start_ns, t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT) AS end_ns
-    FROM steps WHERE run_id = $run AND t_start_ns >= $since
+    FROM steps WHERE run_id = $run AND t_start_ns >= $since AND t_start_ns < $end
 ), cells AS (
     SELECT s.step, s.request_id, s.phase, s.tokens, w.t_start_ns, w.end_ns, {lane} AS lane
     FROM sequence_steps s JOIN window_steps w USING (step) WHERE s.run_id = $run
@@ -47,7 +48,7 @@ def segments(
     sql = (
         _SEGMENTS.format(lane=_LANES[lane]) + f" ORDER BY lane, first_step LIMIT {MAX_SEGMENTS + 1}"
     )
-    params = {"run": run_id, "end": end_ns, "since": end_ns - int(span_s * 1e9)}
+    params = {"run": run_id, "end": end_ns, "since": since_ns(end_ns, span_s)}
     return reader.frame(sql, params)
 
 
@@ -64,14 +65,15 @@ def heat(
                CAST(floor((w.t_start_ns - $since) / $width) AS INTEGER) AS bin,
                sum(w.t_step_s) AS time_s
         FROM sequence_steps s JOIN steps w ON w.run_id = s.run_id AND w.step = s.step
-        WHERE s.run_id = $run AND w.t_start_ns >= $since GROUP BY ALL
+        WHERE s.run_id = $run AND w.t_start_ns >= $since AND w.t_start_ns < $end GROUP BY ALL
     )
     SELECT lane, bin, arg_max(phase, time_s) AS phase FROM cells GROUP BY lane, bin
     ORDER BY lane, bin
     """
-    since = end_ns - int(span_s * 1e9)
+    since = since_ns(end_ns, span_s)
     width = max(1, int(span_s * 1e9 / HEAT_COLUMNS))
-    return reader.frame(sql, {"run": run_id, "since": since, "width": width})
+    params = {"run": run_id, "since": since, "end": end_ns, "width": width}
+    return reader.frame(sql, params)
 
 
 def waiting(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:
@@ -81,12 +83,12 @@ def waiting(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataF
         SELECT step, (t_start_ns - $end) / 1e9 AS x_s, n_waiting,
                lag(n_waiting) OVER (ORDER BY step) AS before,
                lead(n_waiting) OVER (ORDER BY step) AS after
-        FROM steps WHERE run_id = $run AND t_start_ns >= $since
+        FROM steps WHERE run_id = $run AND t_start_ns >= $since AND t_start_ns < $end
     )
     SELECT step, x_s, n_waiting FROM window_steps
     WHERE before IS NULL OR after IS NULL OR n_waiting <> before ORDER BY step
     """
-    params = {"run": run_id, "end": end_ns, "since": end_ns - int(span_s * 1e9)}
+    params = {"run": run_id, "end": end_ns, "since": since_ns(end_ns, span_s)}
     return reader.frame(sql, params)
 
 
@@ -127,7 +129,7 @@ def summary(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataF
     sql = f"""
     WITH window_steps AS (
         SELECT *, t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT) AS end_ns
-        FROM steps WHERE run_id = $run AND t_start_ns >= $since
+        FROM steps WHERE run_id = $run AND t_start_ns >= $since AND t_start_ns < $end
     ), paused AS (
         SELECT start_ns, end_ns FROM pauses WHERE run_id = $run AND end_ns > $since
     ), {_HELD.strip()}, made AS (
@@ -154,7 +156,7 @@ def summary(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataF
     LEFT JOIN waited USING (scheduler)
     ORDER BY last_step DESC
     """
-    params = {"run": run_id, "since": end_ns - int(span_s * 1e9)}
+    params = {"run": run_id, "end": end_ns, "since": since_ns(end_ns, span_s)}
     return reader.frame(sql, params)
 
 
@@ -167,7 +169,7 @@ def longest_hold(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.
     WITH window_steps AS (
         SELECT step, padded_slots, decode_seqs, t_start_ns,
                t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT) AS end_ns
-        FROM steps WHERE run_id = $run AND t_start_ns >= $since
+        FROM steps WHERE run_id = $run AND t_start_ns >= $since AND t_start_ns < $end
     ), marked AS (
         SELECT *, CASE WHEN lag(padded_slots) OVER (ORDER BY step) = padded_slots
                        THEN 0 ELSE 1 END AS opens FROM window_steps
@@ -177,5 +179,5 @@ def longest_hold(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.
     FROM numbered WHERE padded_slots > 0 GROUP BY island, padded_slots
     ORDER BY padded_slots * hold_s DESC LIMIT 1
     """
-    params = {"run": run_id, "end": end_ns, "since": end_ns - int(span_s * 1e9)}
+    params = {"run": run_id, "end": end_ns, "since": since_ns(end_ns, span_s)}
     return reader.frame(sql, params)

@@ -41,3 +41,15 @@ def chosen_window(reader: Reader, run_id: str, first: int, last: int) -> dict[st
     HAVING count(*) > 0
     """
     return reader.row(sql, {"run": run_id, "first": first, "last": last})
+
+
+def steps_between(
+    reader: Reader, run_id: str, start_ns: int, end_ns: int
+) -> tuple[int, int] | None:
+    """The first and last step that ran between two instants, also in part; None: none did."""
+    sql = f"""
+    SELECT min(step) AS first_step, max(step) AS last_step FROM steps
+    WHERE run_id = $run AND t_start_ns < $end AND {_END} > $start HAVING count(*) > 0
+    """
+    row = reader.row(sql, {"run": run_id, "start": start_ns, "end": end_ns})
+    return (int(row["first_step"]), int(row["last_step"])) if row else None

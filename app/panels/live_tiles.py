@@ -1,0 +1,96 @@
+"""The five tiles of the Live page: about now, or about the steps that somebody holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from app.figures.data import known
+from app.panels.markup import tile, tiles
+from app.units import count, duration, percent, three
+
+GAP_SPAN_S = 10.0
+_LIMITS = {"tokens": "token budget", "blocks": "KV blocks"}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the tiles say beside their sparklines; None is unknown.
+
+    facts: running, waiting, batch_slots, limit_bound, kv_blocks_used and kv_blocks_total. recent:
+    rows of `queries.live.per_second` whose hits and preemptions count. most: the numbers are the
+    largest of several steps. worst: name of the tile of the worst gap, which is over `gaps_s`.
+    """
+
+    tokens_per_s: float | None
+    over: str
+    facts: dict[str, Any]
+    recent: pd.DataFrame
+    most: bool
+    worst: str
+    gaps_s: list[float | None]
+
+
+def five(seconds: pd.DataFrame, gaps: pd.DataFrame, known_: Facts, slo_s: float | None) -> str:
+    """seconds and gaps: the series of `queries.live.per_second` and `.gaps`."""
+    facts, most = known_.facts, "at most, " if known_.most else ""
+    rate = three(known_.tokens_per_s)
+    running, waiting = count(facts["running"]), count(facts["waiting"])
+    slots = f"{most}of {count(facts['batch_slots'])} slots"
+    return tiles(
+        [
+            tile("tokens/s", rate, known_.over, _series(seconds["tokens"]), "decode"),
+            tile("running", running, slots, _series(seconds["running"]), "decode"),
+            tile("waiting", waiting, limit(facts), _series(seconds["waiting"]), "prefill"),
+            _kv(seconds, known_),
+            _worst(seconds, gaps, known_, slo_s),
+        ]
+    )
+
+
+def limit(facts: dict[str, Any]) -> str:
+    """What kept a step from holding more."""
+    bound = str(facts["limit_bound"])
+    return "nothing held back" if bound == "none" else f"limited by: {_LIMITS.get(bound, bound)}"
+
+
+def _worst(seconds: pd.DataFrame, gaps: pd.DataFrame, known_: Facts, slo_s: float | None) -> str:
+    series = by_second(seconds, gaps)
+    worst = max((g for g in known_.gaps_s if g is not None), default=None)
+    target = f"target {duration(slo_s)}" if slo_s is not None else "no target set"
+    late = worst is not None and slo_s is not None and worst > slo_s
+    return tile(known_.worst, duration(worst), target, series, "lost", late)
+
+
+def by_second(seconds: pd.DataFrame, gaps: pd.DataFrame) -> list[float | None]:
+    """The worst gap of each row of seconds, None where none ended."""
+    worst = gaps.set_index("second")["gap_s"]
+    return [known(worst.get(s)) for s in seconds["second"]]
+
+
+def _kv(seconds: pd.DataFrame, known_: Facts) -> str:
+    """How full the cache is, and what came of it: preemptions, else hits."""
+    total, used = known(known_.facts["kv_blocks_total"]), known(known_.facts["kv_blocks_used"])
+    series = _series(seconds["kv_blocks_used"])
+    if total is None or used is None:
+        return tile("KV cache", percent(None), "not reported by this source", series, "cached")
+    preempted = _sum(known_.recent["preempted"])
+    hits = _sum(known_.recent["cached_tokens"])
+    prompts = hits + _sum(known_.recent["prompt_tokens"])
+    remark = f"{'at most ' if known_.most else ''}{count(used)} of {count(total)} blocks"
+    if preempted:
+        remark = f"of {count(total)} · {count(preempted)} preempted"
+    elif hits:
+        remark = f"of {count(total)} · {percent(hits / prompts)} hits"
+    share = percent(used / total) if total else percent(None)
+    return tile("KV cache", share, remark, series, "cached", preempted > 0)
+
+
+def _sum(values: pd.Series[Any]) -> float:
+    return float(values.fillna(0).sum())
+
+
+def _series(values: pd.Series[Any]) -> list[float | None]:
+    return [known(v) for v in values]
