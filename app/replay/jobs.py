@@ -64,9 +64,11 @@ class Jobs:
 def _follow(work: Work, process: subprocess.Popen[bytes], question: bytes) -> None:
     with contextlib.suppress(OSError):  # it ended early, and says why below
         _talk(work, process, question)
-    said = process.communicate()[1].decode(errors="replace").strip().splitlines()
+    said = (process.stderr.read() if process.stderr else b"").decode(errors="replace").split("\n")
+    process.wait()
     if work.running:
-        work.error = said[-1] if said else "the replay was given up for a newer question"
+        why = next((line for line in reversed(said) if line.strip()), None)
+        work.error = why or "the replay was given up for a newer question"
 
 
 def _talk(work: Work, process: subprocess.Popen[bytes], question: bytes) -> None:
