@@ -16,6 +16,7 @@ from engine.physics.roofline import intensity_asymptote
 HEIGHT_PX = 500
 # Right of this share of the axis the live point's label stands left of it: it would be cut off.
 _LABEL_FLIPS = 0.75
+_LABEL_SPAN = 12.0  # the name of the compute roof covers about so many times its right end
 
 
 def roofline(
@@ -105,12 +106,14 @@ def _roof_notes(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dic
         xanchor="center",
         yshift=4,
     )
+    near_the_end = ends.right / peaks.ridge < _LABEL_SPAN  # the roof's own name would cover it
     ridge = note(
         look,
         f"ridge {three(peaks.ridge)}",
         **at(peaks.ridge, peaks.flops, scale),
         yanchor="bottom",
         xanchor="center",
+        yshift=20 if near_the_end else 0,
     )
     return [top, slope, ridge]
 

@@ -70,6 +70,17 @@ def test_datasheet_roofs_are_dashed(reader: Reader) -> None:
     assert trace(figure, "memory roof")["line"]["dash"] == "dash"
 
 
+@pytest.mark.parametrize(("bandwidth", "apart"), [(3350e9, True), (98.9e12, False)])
+def test_the_ridge_is_never_written_over_the_roofs_name(
+    reader: Reader, bandwidth: float, apart: bool
+) -> None:
+    """An H100's ridge of 295 is where the name of its compute roof stands."""
+    figure = draw(reader, None, peaks=Peaks(989e12, bandwidth, "datasheet"))
+    notes = {n["text"].split()[0]: n for n in figure["layout"]["annotations"]}
+    gap_px = notes["ridge"].get("yshift", 0) - notes["compute"]["yshift"]
+    assert (gap_px >= 17) == apart
+
+
 def test_the_drop_line_ends_on_the_roof(reader: Reader, decode: Decode) -> None:
     figure = draw(reader, decode)
     line, live = trace(figure, "drop line"), trace(figure, "live")
