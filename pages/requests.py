@@ -8,6 +8,9 @@ from app.frame import frame, headline, legend
 from app.live.component import figure, html, live
 from app.panels.requests import SHOWS, SORTS
 
+LEGEND = [("overhead", "queue", "outline")]
+LEGEND += [(role, role, "") for role in ("prefill", "decode", "lost")]
+
 page = frame("requests")
 spot = st.container()
 with controls_row():
@@ -35,24 +38,17 @@ with controls_row():
             )
             or ""
         ),
-        "x": choice("align", {"clock": "clock", "arrival": "since arrival"}),
+        "x": choice("align", {"arrival": "since arrival", "clock": "clock"}),
     }
-    legend(
-        [
-            ("overhead", "queue", "outline"),
-            ("prefill", "prefill", ""),
-            ("decode", "decode", ""),
-            ("lost", "lost", ""),
-        ]
-    )
+    legend(LEGEND)
 with spot:
     headline(page, **params)
 places = [
     html("blank", area="1 / 1 / 2 / 3"),
-    figure("waterfall", waterfall.HEIGHT_PX - 18, "2 / 1 / 7 / 2"),
+    figure("waterfall", waterfall.HEIGHT_PX, "2 / 1 / 7 / 2"),
     html("unlisted", area="2 / 1 / 7 / 2"),
     html("listed", 18, "7 / 1 / 8 / 2"),
-    html("opened", 84, "2 / 2 / 3 / 3"),
+    html("opened", 80, "2 / 2 / 3 / 3"),
     figure("split", request_parts.SPLIT_PX, "3 / 2 / 4 / 3"),
     html("told", 36, "4 / 2 / 5 / 3"),
     figure("ribbon", request_parts.RIBBON_PX, "5 / 2 / 6 / 3"),

@@ -10,8 +10,8 @@ from app.figures.data import Figure, nice_ceiling, numbers, significant
 from app.theme import TEXT_PX, Theme, axis, hatched, layout, note
 from app.units import duration, three
 
-SPLIT_PX = 112
-RIBBON_PX = 116
+SPLIT_PX = 108
+RIBBON_PX = 108
 MAX_BARS = 240
 _WIDTH_PX = 350
 _CHAR_PX = 7.4
@@ -128,7 +128,7 @@ def _bars(bars: pd.DataFrame, each: int, base_s: float | None, look: Theme) -> d
         "y": numbers(bars["itl_s"], 4, 1e3),
         "marker": {
             "color": [look.fill(tone(gap, prompts, base_s)) for gap, prompts in columns],
-            "line": {"width": 0},
+            "line": {"width": 1 if len(bars) <= 80 else 0, "color": look.background},
         },
         "text": [_text(*row) for row in tells],
         "textposition": "none",

@@ -11,7 +11,7 @@ from app.figures.data import Figure, known, nice_ceiling, places
 from app.theme import Theme, axis, layout
 from app.units import count, duration, three
 
-HEIGHT_PX = 500
+HEIGHT_PX = 484
 ROWS = 26
 PHASES = {"prefill": "prefill", "decode": "decode", "recompute": "lost"}
 
@@ -36,7 +36,7 @@ def waterfall(
     rows["zero"] = rows["arrived_s"] if shown.from_arrival else 0.0
     rows["end_s"] = rows["finished_s"].fillna(0.0).clip(upper=0.0)
     parts = segments.merge(rows[["request_id", "row", "zero"]], on="request_id")
-    data = [_lines(rows, look), _queue(rows, look), *(_phase(parts, p, look) for p in PHASES)]
+    data = [_life(rows, look), _queue(rows, look), *(_phase(parts, p, look) for p in PHASES)]
     shape = layout(look, HEIGHT_PX, barmode="overlay", margin=_MARGIN, meta={"picks": True})
     shape["xaxis"] = _time_axis(rows, shown, look)
     shape["yaxis"] = _row_axis(rows, opened, look)
@@ -51,7 +51,8 @@ _MARGIN = {"l": 104, "r": 10, "t": 6, "b": 40}
 def _time_axis(rows: pd.DataFrame, shown: Axis, look: Theme) -> dict[str, Any]:
     if not shown.from_arrival:
         title = "seconds before the newest step shown"
-        return axis(look, title, range=[-shown.span_s, 0], nticks=8)
+        first = nice_ceiling(-float(rows["arrived_s"].min())) if len(rows) else shown.span_s
+        return axis(look, title, range=[-min(first, shown.span_s), 0], nticks=8)
     longest = float((rows["end_s"] - rows["zero"]).max()) if len(rows) else 1.0
     return axis(look, "seconds since its arrival", range=[0, nice_ceiling(longest)], nticks=8)
 
@@ -74,18 +75,12 @@ def _band(row: int, look: Theme) -> dict[str, Any]:
     return {"type": "rect", **ends, "fillcolor": look.grid, "line": {"width": 0}, "layer": "below"}
 
 
-def _lines(rows: pd.DataFrame, look: Theme) -> dict[str, Any]:
+def _life(rows: pd.DataFrame, look: Theme) -> dict[str, Any]:
     """A thin line through each life: where nothing lies on it, the request got nothing."""
-    xs: list[float | None] = []
-    ys: list[int | None] = []
-    for row, start, end in zip(
-        rows["row"], rows["arrived_s"] - rows["zero"], rows["end_s"] - rows["zero"], strict=True
-    ):
-        xs += [round(start, 4), round(end, 4), None]
-        ys += [row, row, None]
-    line = {"color": look.axis, "width": 1}
-    shape = {"type": "scatter", "mode": "lines", "name": "life", "hoverinfo": "skip"}
-    return {**shape, "x": xs, "y": ys, "line": line}
+    return _bar(rows, "life", rows["arrived_s"], rows["end_s"], 0.08) | {
+        "marker": {"color": look.muted, "line": {"width": 0}},
+        "text": [f"r-{r}" for r in rows["request_id"]],
+    }
 
 
 def _bar(rows: pd.DataFrame, name: str, start: Any, end: Any, wide: float) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def _equation(row: dict[str, Any], tokens: pd.DataFrame) -> str:
 def _sum(ttft: float, more: int, each: float | None, total: float, name: str) -> str:
     middle = f" + {count(more)} × {three(each)}" if more and each is not None else ""
     says = "TTFT + (N − 1) × TPOT" if middle else "TTFT"
-    numbers = f"{three(ttft)}{middle} = <b>{three(total)} s</b>"
+    numbers = f"<span>{three(ttft)}{middle} = <b>{three(total)} s</b></span>"
     return f'<div class="rq-equation">{numbers}<small>{says} = {name}</small></div>'
 
 

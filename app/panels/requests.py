@@ -38,8 +38,8 @@ SHOWS = ("all", "finished", "running", "waiting", "preempted")
 def panels(
     reader: Reader, run_id: str, params: Params, look: Theme, moment: Moment = RECORDED, /
 ) -> View:
-    """params: sort (SORTS), show (SHOWS), find (part of a label, or r-17), x = "clock" or
-    "arrival", request = the one to open; else the slowest finished one is.
+    """params: sort (SORTS), show (SHOWS), find (part of a label, or r-17), x = "arrival"
+    or "clock", request = the one to open; else the slowest finished one is.
     """
     run, shown = live.run(reader, run_id), window(reader, run_id, params, SPAN_S)
     if run is None or shown is None:
@@ -56,8 +56,7 @@ def panels(
         view.html["headline"] = headline("No request in this window.")
         return view
     _list(view, reader, run_id, listed, shown, request, params, look)
-    if (not listed.empty and len(listed) < len(rows)) or len(listed) > ROWS:
-        view.html["listed"] = _listed(len(listed), len(rows))
+    view.html["listed"] = _listed(len(listed), len(rows))
     opened.show(view, reader, run_id, run, request, alone, shown.end_ns, look, moment)
     view.html.setdefault("headline", headline(*_summary(rows)))
     return view
@@ -128,15 +127,16 @@ def _list(
     first = listed.head(ROWS)
     ids = [int(i) for i in first["request_id"]]
     parts = queries.segments(reader, run_id, ids, shown.end_ns)
-    by = Axis(shown.span_s, params.get("x") == "arrival")
+    by = Axis(shown.span_s, params.get("x") != "clock")
     view.figures["waterfall"] = waterfall(first, parts, by, request, look)
 
 
 def _listed(listed: int, rows: int) -> str:
-    first = min(listed, ROWS)
-    more = f" of {count(listed)}" if listed > first else ""
-    match = f", {count(listed)} of {count(rows)} match" if listed < rows else ""
-    return f'<div class="rq-note">the first {first}{more}{match}</div>'
+    """How many are drawn, of how many that match, of how many there are."""
+    newest = "the newest " if rows == queries.MOST_REQUESTS else ""
+    match = f" of {count(listed)} that match" if listed < rows else ""
+    text = f"the first {min(listed, ROWS)}{match}, of {newest}{count(rows)} in this window"
+    return f'<div class="rq-note">{text}</div>'
 
 
 def _summary(rows: pd.DataFrame) -> tuple[str, str]:

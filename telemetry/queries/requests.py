@@ -13,7 +13,7 @@ import pandas as pd
 
 from telemetry.reader import Reader
 
-MOST_REQUESTS = 400
+MOST_REQUESTS = 200
 MAX_SEGMENTS = 2_000
 LIKE_STEPS = 4_000
 _END = "(t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT))"
@@ -25,7 +25,7 @@ _PROMPTS = "(s.prefill_tokens + s.recomputed_tokens + s.padded_prefill_tokens)"
 
 
 def seen(reader: Reader, run_id: str, start_ns: int, end_ns: int) -> pd.DataFrame:
-    """Requests that waited, ran or ended between two instants, at most the newest 400 of them.
+    """Requests that waited, ran or ended between two instants, at most the newest 200 of them.
 
     request_id, label, status (finished|running|waiting), finish_reason, prompt_tokens,
     cached_tokens, output_tokens, preemptions, arrived_s, admitted_s, first_token_s, finished_s (of
@@ -42,9 +42,12 @@ def seen(reader: Reader, run_id: str, start_ns: int, end_ns: int) -> pd.DataFram
         FROM sequence_steps q JOIN steps s ON s.run_id = q.run_id AND s.step = q.step
         WHERE q.run_id = $run AND q.phase = 'prefill'
         AND q.request_id >= (SELECT min(request_id) FROM r) GROUP BY 1
+    ), made AS (
+        SELECT request_id, count(*) AS tokens FROM tokens WHERE run_id = $run
+        AND request_id IN (SELECT request_id FROM r WHERE finished_ns IS NULL) GROUP BY 1
     )
     SELECT r.request_id, r.label, r.finish_reason, r.prompt_tokens, r.cached_tokens,
-           r.output_tokens, r.preemptions,
+           greatest(r.output_tokens, coalesce(made.tokens, 0)) AS output_tokens, r.preemptions,
            CASE WHEN r.finished_ns IS NOT NULL THEN 'finished'
                 WHEN r.admitted_ns IS NOT NULL THEN 'running' ELSE 'waiting' END AS status,
            (r.arrived_ns - $end) / 1e9 AS arrived_s, (r.admitted_ns - $end) / 1e9 AS admitted_s,
@@ -54,7 +57,8 @@ def seen(reader: Reader, run_id: str, start_ns: int, end_ns: int) -> pd.DataFram
            (least(coalesce(r.finished_ns, $end), $end) - r.arrived_ns - {paused}) / 1e9
              AS elapsed_s
     FROM r LEFT JOIN request_latency l ON l.run_id = $run AND l.request_id = r.request_id
-    LEFT JOIN own ON own.request_id = r.request_id ORDER BY r.request_id
+    LEFT JOIN own ON own.request_id = r.request_id
+    LEFT JOIN made ON made.request_id = r.request_id ORDER BY r.request_id
     """
     return reader.frame(sql, {"run": run_id, "start": start_ns, "end": end_ns})
 
@@ -79,6 +83,7 @@ def _segments(
         SELECT q.request_id, q.phase, q.step, q.tokens, s.t_start_ns, s.t_step_s, {_END} AS end_ns
         FROM sequence_steps q JOIN steps s ON s.run_id = q.run_id AND s.step = q.step
         WHERE q.run_id = $run AND q.request_id IN (SELECT unnest($ids)) AND q.phase <> 'padded'
+        AND s.t_start_ns < $end
     ), marked AS (
         SELECT *, CASE WHEN NOT ({alone}) AND lag(phase) OVER own = phase
                         AND lag(step) OVER own = step - 1
@@ -114,9 +119,14 @@ def step_alone(reader: Reader, run_id: str) -> dict[str, Any]:
 
 
 def one(reader: Reader, run_id: str, request_id: int) -> dict[str, Any] | None:
-    """A request with its latencies (see the view `request_latency`); None: there is none."""
+    """A request with its latencies (see the view `request_latency`); None: there is none.
+
+    While it runs, output_tokens is what it has emitted so far.
+    """
     sql = """
-    SELECT r.*, l.queue_s, l.ttft_s, l.decode_s, l.e2el_s, l.tpot_s
+    SELECT r.* REPLACE (greatest(r.output_tokens, (
+               SELECT count(*) FROM tokens WHERE run_id = $run AND request_id = $id
+           )) AS output_tokens), l.queue_s, l.ttft_s, l.decode_s, l.e2el_s, l.tpot_s
     FROM requests r LEFT JOIN request_latency l
       ON l.run_id = r.run_id AND l.request_id = r.request_id
     WHERE r.run_id = $run AND r.request_id = $id
