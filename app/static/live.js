@@ -185,8 +185,11 @@ export class Chart {
     const uirevision = `${layout.uirevision}-${this.resets}`;
     // Asking the page for a width makes it lay out anew: the observer knows it.
     const out = { ...layout, uirevision, width: this.width || this.div.clientWidth };
-    for (const [name, range] of Object.entries(this.zoom)) {
-      if (out[name]) out[name] = { ...out[name], range: [...range], autorange: false };
+    // Copies: plotly writes a person's ranges into the layout that it was given.
+    for (const name of axes(out)) {
+      const range = this.zoom[name] ?? out[name].range;
+      const zoom = this.zoom[name] ? { autorange: false } : {};
+      out[name] = { ...out[name], ...(range && { range: [...range] }), ...zoom };
     }
     return out;
   }
