@@ -242,10 +242,8 @@ class Engine:
         return finished
 
     def _apply_decodes(self, decodes: Decodes, tokens: Ints) -> list[tuple[Sequence, str]]:
-        self.queue.computed_decodes(decodes)
+        self.queue.computed_decodes(decodes, tokens[: len(decodes)].tolist())
         sequences = decodes.members.sequences
-        for sequence, token in zip(sequences, tokens[: len(decodes)].tolist(), strict=True):
-            sequence.token_ids.append(token)
         reasons: dict[int, str | None] = dict.fromkeys(decodes.at_length(), "length")
         for place in decodes.members.watched:
             reasons[place] = self._stop_reason(sequences[place])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from engine.models.config import LlamaConfig
 from engine.models.weights import tensor_shape
 from engine.request import Request
 from engine.sequence import Sequence
+from kernels.attention.cache_layout import PAGE_TOKENS
 from kernels.simd.support import runs
 from telemetry.clock import now_ns, seconds
 
@@ -77,7 +77,7 @@ def _batch() -> ScheduledBatch:
     chunks = []
     for i in range(BATCH):
         sequence = Sequence(i, Request((1,) * CONTEXT))
-        sequence.slots = np.arange(i * CONTEXT, (i + 1) * CONTEXT, dtype=np.int64)
-        sequence.contiguous = True
+        blocks = CONTEXT // PAGE_TOKENS
+        sequence.hold(list(range(i * blocks, (i + 1) * blocks)), PAGE_TOKENS)
         chunks.append(Chunk(sequence, CONTEXT - 1, 1))
     return ScheduledBatch(chunks)

@@ -21,7 +21,9 @@ class Sequence:
 
     cached_tokens: of the prompt, found in the prefix cache when it was first admitted.
     recompute_until: positions below it were computed once already; 0: it was never preempted.
-    prompt_tokens: length of the prompt, kept since every step asks for it.
+    prompt_tokens: length of the prompt; max_tokens_total: with the longest output, whose last token
+    is never written to the cache; may_stop: a token or a text may end it sooner. Kept, since every
+    step asks for them.
     """
 
     request_id: int
@@ -32,7 +34,7 @@ class Sequence:
     preemptions: int = 0
     recompute_until: int = 0
     block_table: list[int] = field(default_factory=list)
-    slots: NDArray[np.int64] | None = None  # KV slot of each token that the table holds
+    block_size: int = 0
     capacity: int = 0  # tokens that the table holds
     contiguous: bool = False
     slot: int | None = None
@@ -41,10 +43,17 @@ class Sequence:
     finished_ns: int | None = None
     finish_reason: str | None = None
     prompt_tokens: int = field(init=False)
+    max_tokens_total: int = field(init=False)
+    may_stop: bool = field(init=False)
+    _slots: NDArray[np.int64] | None = None
+    _written: int = 0  # blocks whose slots are in _slots
 
     def __post_init__(self) -> None:
         self.token_ids = list(self.request.prompt_token_ids)
         self.prompt_tokens = len(self.token_ids)
+        sampling = self.request.sampling
+        self.max_tokens_total = self.prompt_tokens + sampling.max_tokens
+        self.may_stop = bool(sampling.stop) or not sampling.ignore_eos
 
     @property
     def output_tokens(self) -> int:
@@ -68,19 +77,8 @@ class Sequence:
     def finished(self) -> bool:
         return self.finish_reason is not None
 
-    @property
-    def may_stop(self) -> bool:
-        """Whether a token or a text may end it before its longest answer."""
-        sampling = self.request.sampling
-        return bool(sampling.stop) or not sampling.ignore_eos
-
-    @property
-    def max_tokens_total(self) -> int:
-        """Prompt and longest output; the last token is never written to the cache."""
-        return self.prompt_tokens + self.request.sampling.max_tokens
-
     def hold(self, table: list[int], block_size: int) -> None:
-        """The block table has grown to `table`; slots and contiguous follow."""
+        """The block table has grown to `table`; capacity and contiguous follow."""
         held = len(self.block_table)
         fresh, last = table[held:], table[held - 1] if held else None
         if not fresh:
@@ -88,29 +86,40 @@ class Sequence:
         run = len(fresh) == 1 or fresh == list(range(fresh[0], fresh[0] + len(fresh)))
         follows = last is None or (self.contiguous and fresh[0] == last + 1)
         self.contiguous = run and follows
-        self.block_table = table
-        self._write_slots(fresh, held * block_size, block_size)
+        self.block_table, self.block_size = table, block_size
+        self.capacity = len(table) * block_size
 
-    def _write_slots(self, fresh: list[int], first: int, block_size: int) -> None:
-        self.capacity = first + len(fresh) * block_size
-        slots = self.slots
+    @property
+    def slots(self) -> NDArray[np.int64] | None:
+        """KV slot of each of the first `capacity` tokens; None without a table.
+
+        Written when somebody asks: a modelled device has no use for them.
+        """
+        if self._written < len(self.block_table):
+            self._write_slots(self.block_table[self._written :], self._written * self.block_size)
+        return self._slots
+
+    @slots.setter
+    def slots(self, slots: NDArray[np.int64] | None) -> None:
+        """Slots of one's own choice, for a sequence without a table."""
+        self._slots, self._written = slots, len(self.block_table)
+
+    def _write_slots(self, fresh: list[int], first: int) -> None:
+        slots = self._slots
         if slots is None or len(slots) < self.capacity:
             # Long enough for the whole sequence, so that growing writes one block and copies none.
-            longest = -(-self.max_tokens_total // block_size) * block_size
+            longest = -(-self.max_tokens_total // self.block_size) * self.block_size
             grown = np.zeros(max(longest, self.capacity), dtype=np.int64)
             if slots is not None:
                 grown[:first] = slots[:first]
-            self.slots = slots = grown
-        if len(fresh) == 1:  # a decode that goes on, as often as not
-            start = fresh[0] * block_size
-            slots[first : self.capacity] = np.arange(start, start + block_size)
-            return
-        starts = np.asarray(fresh, dtype=np.int64)[:, None] * block_size
-        slots[first : self.capacity] = (starts + np.arange(block_size)).reshape(-1)
+            self._slots = slots = grown
+        starts = np.asarray(fresh, dtype=np.int64)[:, None] * self.block_size
+        slots[first : self.capacity] = (starts + np.arange(self.block_size)).reshape(-1)
+        self._written = len(self.block_table)
 
     def let_go(self) -> None:
         """The block table has been given back."""
-        self.block_table, self.slots = [], None
+        self.block_table, self._slots, self._written = [], None, 0
         self.capacity, self.contiguous, self.slot = 0, False, None
 
     def record(self) -> RequestRecord:

@@ -81,9 +81,12 @@ class SequenceQueue:
 
         What those that run still need for all they know, and one block more for each.
         """
-        blocks_for = self.blocks.blocks_for
-        needs = (blocks_for(len(s.token_ids)) + 1 - len(s.block_table) for s in self.running)
-        return sum(need for need in needs if need > 0)
+        size, spare = self.blocks.block_size, 0
+        for sequence in self.running:  # all slots, at every admission
+            need = -(-len(sequence.token_ids) // size) + 1 - len(sequence.block_table)
+            if need > 0:
+                spare += need
+        return spare
 
     def admit(self, expected_tokens: int = 0) -> Sequence:
         """Give the first that waits a slot, and a table that begins with its cached prefix.
@@ -119,10 +122,11 @@ class SequenceQueue:
             self._members = Members(sequences)
         return Decodes(self._members, starts)
 
-    def computed_decodes(self, decodes: Decodes) -> None:
-        """As `computed`, for all of them."""
-        for sequence in decodes.members.sequences:
+    def computed_decodes(self, decodes: Decodes, tokens: list[int]) -> None:
+        """As `computed`, for all of them; each then knows its next token."""
+        for sequence, token in zip(decodes.members.sequences, tokens, strict=True):
             sequence.num_computed += 1
+            sequence.token_ids.append(token)
         if self.blocks.prefix_cache:
             full = np.flatnonzero(decodes.contexts % self.blocks.block_size == 0)
             for place in full.tolist():
