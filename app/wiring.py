@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections import deque
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -190,6 +190,10 @@ class Session:
 
     def step_once(self) -> None:
         self._send(m.StepOnce())
+
+    def mark(self, kind: str, detail: dict[str, Any]) -> None:
+        """An event on the engine's clock, after what was asked before it."""
+        self._send(m.Mark(kind, detail))
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Until something was heard from the engine."""

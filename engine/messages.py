@@ -102,6 +102,17 @@ class StepOnce:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """An event of the owner's own, between the commands before and after it, on the engine's clock.
+
+    detail: what JSON can hold.
+    """
+
+    kind: str
+    detail: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Shutdown:
     """End after the current step, with everything recorded sent."""
 
@@ -117,6 +128,7 @@ Command = (
     | Pause
     | Resume
     | StepOnce
+    | Mark
     | Shutdown
 )
 

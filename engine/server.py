@@ -186,6 +186,8 @@ class EngineServer:
                 self._resume()
             case m.StepOnce():
                 self._single_steps += self._paused
+            case m.Mark():
+                self.engine.event(command.kind, command.detail)
             case m.Shutdown():
                 self._stopping = True
 

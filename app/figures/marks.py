@@ -47,6 +47,7 @@ _WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
     "load": _load_label,
     "preempt": _preempted,
     "inject": lambda facts: f"inject {facts.get('prompt_tokens', 0):,}",
+    "race": lambda facts: f"race: {facts.get('mode', '')}",
     "peak_beaten": lambda facts: "peak beaten: recalibrate",
 }
 

@@ -254,9 +254,9 @@ def marks(
     """Events to mark on a time axis: x_s, step, kind, detail; of a crowded kind the newest 12.
 
     What came after the newest step is at 0 until another step runs; until_ns: it is left
-    out. The pauses between single steps are left out: they are one pause. Preemptions that follow
-    each other within a thirtieth of the window are one mark at the first of them, its detail
-    {"count": …}.
+    out. The pauses between single steps are left out: they are one pause. Of a race only the start
+    of each leg is a mark. Preemptions that follow each other within a thirtieth of the window are
+    one mark at the first of them, its detail {"count": …}.
     """
     sql = """
     WITH window_events AS (
@@ -265,6 +265,7 @@ def marks(
         FROM events WHERE run_id = $run AND t_ns >= $since
         AND t_ns <= coalesce($until, t_ns)
         AND NOT coalesce(TRY_CAST(detail->>'$.single_step' AS BOOLEAN), false)
+        AND NOT (kind = 'race' AND detail->>'$.part' IS DISTINCT FROM 'start')
         WINDOW by_kind AS (PARTITION BY kind ORDER BY t_ns)
     ), numbered AS (
         SELECT *, count(*) FILTER (NOT coalesce(follows, false)) OVER (

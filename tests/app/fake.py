@@ -9,7 +9,8 @@ from typing import Any
 from app.state import Phase
 from engine.config import EngineConfig
 from engine.errors import UserError
-from engine.messages import Load, Pace, Progress, Ready, Rejected, Status
+from engine.messages import Load, LoadDone, Pace, Progress, Ready, Rejected, Status
+from telemetry.clock import sleep_s
 from telemetry.store import Store
 from tests.app.synthetic import RUN_ID
 
@@ -54,6 +55,7 @@ class FakeSession:
     run_id: str | None = RUN_ID
     engine_pid: int | None = None
     pace: Pace | None = None
+    load_done: LoadDone | None = None
     cpu_config: EngineConfig = field(default_factory=EngineConfig)
     refuses: str | None = None
     last_ticket: str | None = None
@@ -104,10 +106,15 @@ class FakeSession:
         self._set(**changes)
 
     def load(
-        self, workload: str, concurrency: int | None = None, rate: float | None = None
+        self,
+        workload: str,
+        concurrency: int | None = None,
+        rate: float | None = None,
+        requests: int | None = None,
+        seed: int = 0,
     ) -> None:
         self.asked.append(("load", workload, concurrency, rate))
-        self._set(load=Load(workload, concurrency, rate))
+        self._set(load=Load(workload, concurrency, rate, requests, seed))
 
     def stop_load(self) -> None:
         self.asked.append(("stop_load",))
@@ -123,6 +130,12 @@ class FakeSession:
 
     def step_once(self) -> None:
         self.asked.append(("step_once",))
+
+    def mark(self, kind: str, detail: dict[str, Any]) -> None:
+        self.asked.append(("mark", kind, detail))
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        sleep_s(0.01)
 
     def new_run(self, config: EngineConfig, load: Load | None) -> None:
         if self.refuses:
