@@ -115,10 +115,12 @@ def crossover(
     now: tuple[float, float] | None,
     look: Theme,
     last: float = 64,
+    took: str = "measured",
 ) -> Figure:
     """Step time over batch, ms: weights alone, with KV, compute, and the measured medians.
 
     measured: rows of `queries.roofline.measured_by_batch`; now: (batch, t_step_s) of the newest.
+    took: what the medians are called, which a cost model has not measured.
     """
     shape = layout(look, CROSSOVER_PX, margin={"l": 60, "r": 8, "t": 24, "b": 40})
     notes = [heading(look, "What one more sequence costs")]
@@ -129,7 +131,7 @@ def crossover(
         cross = crossover_batch_with_kv(decode.model, decode.context, peaks.flops, peaks.bandwidth)
         notes += regions(cross, look, last)
         times_ms += [v for trace in data for v in trace["y"]]
-    data += _measured(measured, look)
+    data += _measured(measured, look, took)
     if now:
         data.append(dot(look, now[0], now[1] * 1e3))
         times_ms.append(now[1] * 1e3)
@@ -189,7 +191,7 @@ def regions(
     ]
 
 
-def _measured(measured: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
+def _measured(measured: pd.DataFrame, look: Theme, took: str) -> list[dict[str, Any]]:
     if measured.empty:
         return []
     middle = measured["t_step_s"]
@@ -197,7 +199,7 @@ def _measured(measured: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
         {
             "type": "scatter",
             "mode": "markers",
-            "name": "measured median, P10–P90",
+            "name": f"{took} median, P10–P90",
             "x": numbers(measured["batch"]),
             "y": numbers(middle, scale=1e3),
             "error_y": {

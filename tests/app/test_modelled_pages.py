@@ -113,6 +113,16 @@ def test_every_page_marks_its_counter(view: str, fake: FakeSession) -> None:
     assert "behind" not in past, "a recording keeps no pace"
 
 
+def test_what_a_model_says_is_never_called_measured(fake: FakeSession) -> None:
+    with fake.store.reader() as reader:
+        live = views.render(views.Request("live"), reader).figures["anatomy"]
+        roofline = views.render(views.Request("roofline"), reader).figures
+    assert '"modelled","math","read"' in live
+    assert "modelled median" in roofline["crossover"]
+    assert "measured" not in "".join(roofline.values())
+    assert "(datasheet)" in roofline["roofline"]
+
+
 def test_now_is_the_engines_now(fake: FakeSession) -> None:
     fake.pace = Pace(lag_s=7.0, behind=0.0)
     moment = views._moment(views.Request("live"))
