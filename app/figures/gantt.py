@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from app.figures import marks as events
-from app.figures.data import Figure, nice_ceiling, numbers, places
+from app.figures.data import Figure, decimals, nice_ceiling, places
 from app.theme import Theme, axis, hatched, layout, note
 from app.units import count, duration
 
@@ -28,6 +28,7 @@ class Window:
     steps: bool = False
     first_step: int = 0
     last_step: int = 0
+    end: str = "the newest step"
 
     @property
     def ends(self) -> list[float]:
@@ -47,9 +48,17 @@ def gantt(
     """segments, waiting, hold: from `queries.scheduling`; marks: from `queries.live.marks`."""
     rows = _lanes(segments, window)
     data = [_idle(rows, window, look)] if window.by == "slot" else []
-    data += [_phase(rows, p, window, look) for p in PHASES]
-    data.append(_held(rows, window, look))
+    data += _held_and_phases(rows, window, look)
     return _finish(data, rows, waiting, marks, hold, window, look)
+
+
+def lane_traces(segments: pd.DataFrame, window: Window, look: Theme) -> list[dict[str, Any]]:
+    """What ran in each lane, one trace per phase, and what others' prefill held; see `gantt`."""
+    return _held_and_phases(_lanes(segments, window), window, look)
+
+
+def _held_and_phases(rows: pd.DataFrame, window: Window, look: Theme) -> list[dict[str, Any]]:
+    return [*(_phase(rows, p, window, look) for p in PHASES), _held(rows, window, look)]
 
 
 def heat(
@@ -62,23 +71,33 @@ def heat(
 ) -> Figure:
     """cells: rows of `queries.scheduling.heat`; a cell shows the phase that took most of it."""
     lanes = sorted(cells["lane"].unique())
+    trace = heat_trace(cells, -window.span_s, window.span_s / columns, columns, look)
+    timed = Window(window.span_s, max(len(lanes), 1), window.by)
+    rows = pd.DataFrame({"row": list(range(1, len(lanes) + 1)), "lane": lanes})
+    return _finish([trace], rows, waiting, marks, None, timed, look)
+
+
+def heat_trace(
+    cells: pd.DataFrame, start_s: float, width_s: float, columns: int, look: Theme
+) -> dict[str, Any]:
+    """Cells of `queries.scheduling.heat`, bin 0 from start_s on, each width_s wide."""
+    lanes = sorted(cells["lane"].unique())
     codes = {phase: i for i, phase in enumerate(PHASES)}
     index = {lane: i for i, lane in enumerate(lanes)}
     grid: list[list[int | None]] = [[None] * columns for _ in lanes]
     for lane, at, phase in cells[["lane", "bin", "phase"]].itertuples(index=False):
         if 0 <= at < columns:
             grid[index[lane]][at] = codes[phase]
-    width = window.span_s / columns
     steps = len(codes)
     scale = []
     for i, role in enumerate(PHASES.values()):
         scale += [[i / steps, look.fill(role)], [(i + 1) / steps, look.fill(role)]]
-    trace = {
+    return {
         "type": "heatmap",
         "name": "phase",
         "z": grid,
-        "x0": -window.span_s + width / 2,
-        "dx": width,
+        "x0": start_s + width_s / 2,
+        "dx": width_s,
         "y0": 1,
         "dy": 1,
         "zmin": -0.5,
@@ -88,9 +107,6 @@ def heat(
         "ygap": 1,
         "hoverinfo": "skip",
     }
-    timed = Window(window.span_s, max(len(lanes), 1), window.by)
-    rows = pd.DataFrame({"row": list(range(1, len(lanes) + 1)), "lane": lanes})
-    return _finish([trace], rows, waiting, marks, None, timed, look)
 
 
 def _lanes(segments: pd.DataFrame, window: Window) -> pd.DataFrame:
@@ -106,13 +122,14 @@ def _lanes(segments: pd.DataFrame, window: Window) -> pd.DataFrame:
     return rows
 
 
-def _bars(rows: pd.DataFrame, name: str) -> dict[str, Any]:
+def _bars(rows: pd.DataFrame, name: str, window: Window) -> dict[str, Any]:
+    fine = decimals(window.span_s) + 1
     return {
         "type": "bar",
         "orientation": "h",
         "name": name,
-        "base": places(rows["x"], 4),
-        "x": places(rows["length"], 4),
+        "base": places(rows["x"], fine),
+        "x": places(rows["length"], fine),
         "y": rows["row"].tolist(),
         "width": 0.8,
     }
@@ -131,7 +148,7 @@ def _phase(rows: pd.DataFrame, phase: str, window: Window, look: Theme) -> dict[
     took = mine["end_s"] - mine["start_s"]
     tells = zip(mine["request_id"], took, mine["tokens"], strict=True)
     return {
-        **_bars(mine, "padding" if phase == "padded" else phase),
+        **_bars(mine, "padding" if phase == "padded" else phase, window),
         "marker": marker,
         "text": [f"r-{int(r)} · {duration(t)} · {count(n)} tokens" for r, t, n in tells],
         "textposition": "none",
@@ -161,7 +178,7 @@ def _held(rows: pd.DataFrame, window: Window, look: Theme) -> dict[str, Any]:
     """Outlines where an admitted request got nothing while others' prefill ran."""
     pieces = pd.DataFrame(_held_pieces(rows), columns=["row", "x", "length"])
     return {
-        **_bars(pieces, "held by others' prefill"),
+        **_bars(pieces, "held by others' prefill", window),
         "marker": {"color": look.background, "line": {"color": look.decode, "width": 1.5}},
         "hoverinfo": "skip",
     }
@@ -173,15 +190,17 @@ def _held_pieces(rows: pd.DataFrame) -> list[tuple[int, float, float]]:
     Prompts that are computed again after a preemption hold others as much.
     """
     prompts = rows[rows["phase"].isin(("prefill", "recompute"))].sort_values("x")
+    columns = ["first_step", "last_step", "request_id", "x", "length"]
+    ran = list(prompts[columns].itertuples(index=False, name=None))
     out: list[tuple[int, float, float]] = []
-    for gap in _gaps(rows).itertuples():
-        ran = (prompts["last_step"] >= gap.after) & (prompts["first_step"] <= gap.before)
-        others = prompts[ran & (prompts["request_id"] != gap.request_id)]
-        covered = float(str(gap.x))
-        for start, length in others[["x", "length"]].itertuples(index=False):
-            low, high = max(start, covered), min(start + length, float(str(gap.end)))
+    columns = ["row", "request_id", "x", "end", "after", "before"]
+    for row, request, covered, end, after, before in _gaps(rows)[columns].to_numpy().tolist():
+        for first, last, other, start, length in ran:
+            if last < after or first > before or other == request:
+                continue
+            low, high = max(start, covered), min(start + length, end)
             if high > low:
-                out.append((int(str(gap.row)), low, high - low))
+                out.append((int(row), low, high - low))
                 covered = high
     return out
 
@@ -260,7 +279,7 @@ def _waiting(waiting: pd.DataFrame, window: Window, look: Theme) -> dict[str, An
         "type": "scatter",
         "mode": "lines",
         "name": "waiting",
-        "x": numbers(waiting["step"], 9) if window.steps else places(waiting["x_s"], 3),
+        "x": places(waiting["step"] if window.steps else waiting["x_s"], decimals(window.span_s)),
         "y": waiting["n_waiting"].tolist(),
         "yaxis": "y2",
         "line": {"color": look.text, "width": 2, "shape": "hv"},
@@ -271,7 +290,7 @@ def _waiting(waiting: pd.DataFrame, window: Window, look: Theme) -> dict[str, An
 def _axes(
     lanes: int, most: float, rows: pd.DataFrame, window: Window, look: Theme
 ) -> dict[str, Any]:
-    title = "step" if window.steps else "seconds before the newest step"
+    title = "step" if window.steps else f"seconds before {window.end}"
     ticks = sorted({1, *range(5, lanes + 1, 5), lanes}) if lanes > 6 else list(range(1, lanes + 1))
     if lanes > 40:
         ticks = sorted({1, *range(10, lanes + 1, 10)})

@@ -26,8 +26,12 @@ def roofline(
     decode: Decode | None,
     look: Theme,
     normalised: bool = False,
+    live: bool = True,
 ) -> Figure:
-    """cloud and trail: rows of `queries.roofline.cloud` and `.trail` (newest last)."""
+    """cloud and trail: rows of `queries.roofline.cloud` and `.trail` (newest last).
+
+    live: the last of the trail is the newest step; else it is one that somebody holds.
+    """
     scale = Scale(1 / peaks.ridge, 1 / peaks.flops) if peaks and normalised else Scale()
     ends = ends_of(cloud, peaks)
     data = _clouds(cloud, look, scale)
@@ -40,7 +44,7 @@ def roofline(
     if decode:
         data += kv_cap(decode, ends, look, scale, notes)
         data.append({"type": "scatter", "x": [None], "y": [None], "xaxis": "x2", "name": "batch"})
-    data += _trail(trail, look, scale)
+    data += _trail(trail, look, scale, "live" if live else "selected")
     shape = layout(look, HEIGHT_PX, margin={"l": 66, "r": 10, "t": 44, "b": 42})
     shape |= axes(ends, peaks, decode, look, scale, normalised)
     shape["annotations"] = notes
@@ -169,7 +173,7 @@ def _drop(
     ]
 
 
-def _trail(trail: pd.DataFrame, look: Theme, scale: Scale) -> list[dict[str, Any]]:
+def _trail(trail: pd.DataFrame, look: Theme, scale: Scale, point: str) -> list[dict[str, Any]]:
     if trail.empty:
         return []
     ink = [look.fill("decode" if p == "decode" else "prefill") for p in trail["phase"]]
@@ -197,7 +201,8 @@ def _trail(trail: pd.DataFrame, look: Theme, scale: Scale) -> list[dict[str, Any
                 "line": {"color": look.text, "width": 2},
             },
             "hoverinfo": "all",
-            "hovertemplate": "step %{customdata}<br>%{x:.3g} · %{y:.3s}<extra>live</extra>",
+            "hovertemplate": "step %{customdata}<br>%{x:.3g} · %{y:.3s}"
+            f"<extra>{point}</extra>",
         },
     ]
 

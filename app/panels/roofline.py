@@ -45,7 +45,7 @@ def panels(
     decode = decode_of(queries.decode_costs(reader, run_id, step))
     named = is_picked or not shown.follows
     return View(
-        figures=_figures(reader, run_id, shown, point, peaks, decode, params, look),
+        figures=_figures(reader, run, shown, point, peaks, decode, params, look),
         html={
             "headline": _headline(point, peaks, decode, f"Step {count(step)}: " if named else ""),
             "counter": standing.window_counter(reader, run_id, shown, moment),
@@ -56,7 +56,7 @@ def panels(
 
 def _figures(
     reader: Reader,
-    run_id: str,
+    run: dict[str, Any],
     shown: Window,
     point: dict[str, Any],
     peaks: Peaks | None,
@@ -65,6 +65,7 @@ def _figures(
     look: Theme,
 ) -> dict[str, dict[str, Any]]:
     """The plane and the crossover; their large point is the newest step, or the one held."""
+    run_id = str(run["run_id"])
     ends = (None, None) if shown.follows else (shown.first_step, shown.last_step)
     trail = queries.trail(reader, run_id, int(point["step"]), ends[0])
     cloud = queries.cloud(reader, run_id, SPAN_S, *ends)
@@ -77,7 +78,7 @@ def _figures(
     return {
         "roofline": clicks(plane, shown.first_step, shown.last_step),
         "intensity": intensity(decode, peaks, batch, look, last),
-        "crossover": crossover(decode, peaks, measured, at, look, last),
+        "crossover": crossover(decode, peaks, measured, at, look, last, took(run)),
     }
 
 

@@ -8,10 +8,13 @@ import pandas as pd
 
 from app.figures.data import known, records
 from app.figures.gantt import Window, gantt, heat
+from app.figures.select import by_step, by_time
 from app.panels import standing
 from app.panels.live import waiting_view
 from app.panels.markup import headline, legend, numbers
 from app.panels.view import RECORDED, Moment, Params, View, number
+from app.panels.window import Window as Held
+from app.panels.window import window
 from app.theme import Theme
 from app.units import count, duration, percent, three
 from telemetry.queries import live
@@ -22,20 +25,24 @@ from telemetry.reader import Reader
 def panels(
     reader: Reader, run_id: str, params: Params, look: Theme, moment: Moment = RECORDED, /
 ) -> View:
-    """params: span (seconds), rows = "slot" or "request", x = "time" or "steps"."""
-    newest = live.newest(reader, run_id)
-    if newest is None:
+    """params: span (seconds), rows = "slot" or "request", x = "time" or "steps".
+
+    first and last hold it at those steps.
+    """
+    shown = window(reader, run_id, params, number(params, "span", 20.0, 1.0, 600.0))
+    if shown is None:
         return waiting_view()
-    end_ns, span = int(newest["end_ns"]), number(params, "span", 20.0, 1.0, 600.0)
+    end_ns, span = shown.end_ns, shown.span_s
     summary = queries.summary(reader, run_id, end_ns, span)
-    marks = live.marks(reader, run_id, end_ns, span)
+    marks = live.marks(reader, run_id, end_ns, span, None if shown.follows else end_ns)
     held = live.first(queries.longest_hold(reader, run_id, end_ns, span))
     return View(
-        figures={"gantt": _gantt(reader, run_id, span, params, held, marks, newest, look)},
+        figures={"gantt": _gantt(reader, run_id, shown, params, held, marks, look)},
         html={
             "headline": _headline(summary, held, _changes(summary, marks)),
             "numbers": _side(summary),
-            "counter": standing.counter(reader, run_id, newest, moment),
+            "counter": standing.window_counter(reader, run_id, shown, moment),
+            "window": standing.window_control(shown, moment),
         },
     )
 
@@ -43,25 +50,32 @@ def panels(
 def _gantt(
     reader: Reader,
     run_id: str,
-    span: float,
+    shown: Held,
     params: Params,
     held: dict[str, Any] | None,
     marks: pd.DataFrame,
-    newest: dict[str, Any],
     look: Theme,
 ) -> dict[str, Any]:
+    """A drag along it holds the window."""
     by = "request" if params.get("rows") == "request" else "slot"
-    end_ns = int(newest["end_ns"])
+    end_ns, span, steps = shown.end_ns, shown.span_s, params.get("x") == "steps"
     rows = queries.segments(reader, run_id, end_ns, span, by)
     queue = queries.waiting(reader, run_id, end_ns, span)
-    last = int(newest["step"])
-    first = int(queue["step"].min()) if len(queue) else last
-    steps = params.get("x") == "steps"
-    window = Window(span, int(newest["batch_slots"]), by, steps, first, last)
+    last = live.newest(reader, run_id, shown.last_step) or {}
+    covers = Window(
+        span,
+        int(last["batch_slots"]),
+        by,
+        steps,
+        shown.first_step,
+        shown.last_step,
+        "the newest step" if shown.follows else f"the end of step {count(shown.last_step)}",
+    )
     if len(rows) > queries.MAX_SEGMENTS:
         cells = queries.heat(reader, run_id, end_ns, span, by)
-        return heat(cells, queue, marks, window, queries.HEAT_COLUMNS, look)
-    return gantt(rows, queue, marks, held, window, look)
+        return by_time(heat(cells, queue, marks, covers, queries.HEAT_COLUMNS, look), end_ns)
+    figure = gantt(rows, queue, marks, held, covers, look)
+    return by_step(figure) if steps else by_time(figure, end_ns)
 
 
 _UNLIKE = (
