@@ -11,7 +11,7 @@ from app.figures.data import Figure, known, nice_ceiling, places
 from app.theme import Theme, axis, layout
 from app.units import count, duration, three
 
-HEIGHT_PX = 484
+HEIGHT_PX = 474
 ROWS = 26
 PHASES = {"prefill": "prefill", "decode": "decode", "recompute": "lost"}
 

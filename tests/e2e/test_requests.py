@@ -80,7 +80,11 @@ def test_the_list_is_sorted_and_filtered(page: Page, server: Server) -> None:
     page.get_by_role("radio", name="all").click()
     page.get_by_role("combobox", name="Sort by").click()
     page.get_by_role("option", name="by arrival").click()
-    page.wait_for_function(f"(n => n.length > 1 && n[0].includes('r-0'))({ROWS})")
+    numbers = "names.map(n => +n.match(/r-(\\d+)/)[1])"
+    page.wait_for_function(
+        f"(names => {{ const ids = {numbers};"
+        f" return ids.length > 1 && ids.every((id, i) => !i || id > ids[i - 1]); }})({ROWS})"
+    )
 
 
 def test_the_opened_request_is_what_was_recorded(page: Page, server: Server) -> None:
