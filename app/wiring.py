@@ -9,8 +9,6 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
-
 from app.answers import Answer, Decoder, Texts
 from app.serve_config import (
     SERVE_VARIABLE,
@@ -18,22 +16,21 @@ from app.serve_config import (
     default_cpu_config,
     default_serve_config,
 )
+from app.token_buffer import TokenBuffer
 from app.token_text import TokenText
 from engine import messages as m
 from engine.config import EngineConfig
 from engine.errors import UserError
 from engine.modelled_setup import modelled_setup
 from engine.process import EngineClient, Listener
-from telemetry.clock import NS_PER_S, now_ns
+from telemetry.clock import now_ns
 from telemetry.envelope import decode_envelope
 from telemetry.errors import StoreError
 from telemetry.inserts import Tables
-from telemetry.recorder import token_table
 from telemetry.schema import RunRecord
 from telemetry.store import Store
 
 _ENGINE_MODULE = "app.engine_main"
-_TOKENS_EVERY_NS = 3 * NS_PER_S  # more than any telemetry envelope waits
 _ANSWERS_KEPT = 50
 
 
@@ -45,7 +42,7 @@ class Session:
         self.store = Store(db)
         self._changed = threading.Condition()
         self._replacing = threading.Lock()
-        self._tokens = _TokenBuffer(self)
+        self._tokens = TokenBuffer(self.record)
         self.cpu_config = default_cpu_config()
         self._forget()
         self._client = self._start(config, load)
@@ -322,40 +319,6 @@ class Session:
                 message = f"the engine ended by itself (exit code {code}); restart Stepscope"
                 self._fail(message, user_error=False)
             self._changed.notify_all()
-
-
-class _TokenBuffer:
-    """Token messages on their way into the `tokens` table.
-
-    They go with the next telemetry envelope, or alone where none comes for a while.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._lock = threading.Lock()
-        self._messages: list[m.TokenMessage] = []
-        self._last_ns = 0
-
-    def add(self, messages: list[m.TokenMessage]) -> None:
-        with self._lock:
-            self._messages += messages
-            due = now_ns() - self._last_ns > _TOKENS_EVERY_NS
-        if due:
-            self.flush()
-
-    def flush(self) -> None:
-        tables = self.take()
-        if tables:
-            self._session.record(tables)
-
-    def take(self) -> dict[str, pa.Table]:
-        """What has come since the last time, as rows; empty when nothing has."""
-        with self._lock:
-            messages, self._messages = self._messages, []
-            self._last_ns = now_ns()
-        if not any(message.token_ids for message in messages):
-            return {}
-        return {"tokens": token_table(messages)}
 
 
 def session_from_env() -> Session:
