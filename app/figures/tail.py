@@ -15,8 +15,17 @@ HEIGHT_PX = 376
 _RATE_DOMAIN, _GAPS_DOMAIN = [0.56, 1.0], [0.0, 0.44]
 
 
-def tail(seconds: pd.DataFrame, marks: pd.DataFrame, span_s: float, look: Theme) -> Figure:
-    """seconds: rows of `queries.interference.tail`; marks: of `queries.live.marks`."""
+def tail(
+    seconds: pd.DataFrame,
+    marks: pd.DataFrame,
+    span_s: float,
+    look: Theme,
+    end: str = "the newest step",
+) -> Figure:
+    """seconds: rows of `queries.interference.tail`; marks: of `queries.live.marks`.
+
+    end: what stands at the axis' zero.
+    """
     top = nice_ceiling(max(float(seconds["tokens"].max()), 1.0) * 1.15)
     low, high = _ends(seconds)
     data = [_rate(seconds, look), _gaps("worst gap", seconds, "worst_s", "prefill", look)]
@@ -26,7 +35,7 @@ def tail(seconds: pd.DataFrame, marks: pd.DataFrame, span_s: float, look: Theme)
     shape = layout(look, HEIGHT_PX, margin={"l": 64, "r": 10, "t": 24, "b": 40})
     quiet = {"showline": False, "ticks": ""}
     ends = [float(np.log10(low)), float(np.log10(high))]
-    x = axis(look, "seconds before the newest step", range=[-span_s, 0], anchor="y2", nticks=8)
+    x = axis(look, f"seconds before {end}", range=[-span_s, 0], anchor="y2", nticks=8)
     rate = {"domain": _RATE_DOMAIN, "range": [0, top], "nticks": 5}
     gap = {"domain": _GAPS_DOMAIN, "type": "log", "range": ends, "dtick": 1}
     shape |= {

@@ -18,6 +18,7 @@ from app.panels import standing
 from app.panels.live import waiting_view
 from app.panels.markup import empty, headline
 from app.panels.view import RECORDED, Moment, Params, View
+from app.panels.window import window
 from app.theme import Theme
 from app.units import count, duration, percent, three
 from telemetry.queries import interference as queries
@@ -39,8 +40,18 @@ def panels(
     view = (_over_time if params.get("show") == windows.TIME else _compared)(
         reader, run_id, params, look, newest
     )
-    view.html["counter"] = standing.counter(reader, run_id, newest, moment)
+    view.html["counter"] = _counter(reader, run_id, params, newest, moment)
     return view
+
+
+def _counter(
+    reader: Reader, run_id: str, params: Params, newest: dict[str, Any], moment: Moment
+) -> str:
+    """The step, or the steps that somebody holds."""
+    held = window(reader, run_id, params, TAIL_S) if "first" in params else None
+    if held is None:
+        return standing.counter(reader, run_id, newest, moment)
+    return standing.window_counter(reader, run_id, held, moment)
 
 
 def _unreported(reader: Reader, run_id: str, newest: dict[str, Any], moment: Moment) -> View:
@@ -144,18 +155,23 @@ def _waits(reader: Reader, run_id: str, params: Params, newest: dict[str, Any]) 
 def _over_time(
     reader: Reader, run_id: str, params: Params, look: Theme, newest: dict[str, Any]
 ) -> View:
-    end_ns = int(newest["end_ns"])
+    shown = window(reader, run_id, params, TAIL_S)
+    held = shown is not None and not shown.follows
+    end_ns = shown.end_ns if shown else int(newest["end_ns"])
     seconds = queries.tail(reader, run_id, end_ns, TAIL_S)
-    marks = live.marks(reader, run_id, end_ns, TAIL_S)
+    marks = live.marks(reader, run_id, end_ns, TAIL_S, end_ns if held else None)
+    end = f"the end of step {count(shown.last_step)}" if shown and held else "the newest step"
     words = "A mean over seconds cannot show one long gap: read both curves together."
-    return View(
-        figures={"interference": by_time(tail(seconds, marks, TAIL_S, look), end_ns)},
+    view = View(
+        figures={"interference": by_time(tail(seconds, marks, TAIL_S, look, end), end_ns)},
         html={
             "headline": _tail_sentence(seconds),
             "blame": f'<p class="aside">{words}</p>',
-            "window": f"the last {TAIL_S:g} s",
         },
     )
+    if not held:
+        view.html["window"] = f"the last {TAIL_S:g} s"
+    return view
 
 
 def _tail_sentence(seconds: pd.DataFrame) -> str:

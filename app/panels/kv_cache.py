@@ -10,6 +10,7 @@ import pandas as pd
 from app.figures.kv_budget import kv_budget
 from app.figures.kv_map import Map, by_address, by_request
 from app.figures.kv_series import kv_series
+from app.figures.select import by_time
 from app.panels import standing
 from app.panels.kv_facts import Facts, block_size, facts, memory
 from app.panels.live import waiting_view
@@ -44,11 +45,12 @@ def panels(
     view = View(
         figures={
             "budget": kv_budget(spent, look),
-            "cache": kv_series(rows, size, shown.span_s, look),
+            "cache": by_time(kv_series(rows, size, shown.span_s, look), shown.end_ns),
         },
         html={
             "headline": _headline(found, rows, blocks, holders, owner),
             "counter": standing.window_counter(reader, run_id, shown, moment),
+            "window": standing.window_control(shown, moment),
             "side": _side(found, rows, blocks, holders, size, owner),
         },
     )

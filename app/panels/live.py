@@ -46,10 +46,8 @@ def panels(
 
 def _picked(reader: Reader, run_id: str, params: Params, shown: Window) -> dict[str, Any] | None:
     """The step that was clicked, as long as the window has it."""
-    step = picked_step(params)
-    if step is None or not shown.first_step <= step <= shown.last_step:
-        return None
-    return queries.newest(reader, run_id, step)
+    step = picked_step(params, shown)
+    return None if step is None else queries.newest(reader, run_id, step)
 
 
 def _now(view: View, reader: Reader, run: dict[str, Any], look: Theme, moment: Moment) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from app.figures.data import known
+from app.figures.select import by_time
 from app.figures.waterfall import ROWS, Axis, waterfall
 from app.panels import request_opened as opened
 from app.panels import standing
@@ -51,6 +52,7 @@ def panels(
     chosen = opened.chosen(params)
     request = chosen if chosen is not None else _slowest(listed)
     view = View(html={"counter": standing.window_counter(reader, run_id, shown, moment)})
+    view.html["window"] = standing.window_control(shown, moment)
     if rows.empty:
         view.html["blank"] = empty(*_nothing(reader, run_id))
         view.html["headline"] = headline("No request in this window.")
@@ -128,7 +130,8 @@ def _list(
     ids = [int(i) for i in first["request_id"]]
     parts = queries.segments(reader, run_id, ids, shown.end_ns)
     by = Axis(shown.span_s, params.get("x") != "clock")
-    view.figures["waterfall"] = waterfall(first, parts, by, request, look)
+    figure = waterfall(first, parts, by, request, look)
+    view.figures["waterfall"] = figure if by.from_arrival else by_time(figure, shown.end_ns)
 
 
 def _listed(listed: int, rows: int) -> str:

@@ -35,15 +35,14 @@ def panels(
     run, shown = live.run(reader, run_id), window(reader, run_id, params, SPAN_S)
     if run is None or shown is None:
         return waiting_view()
-    picked = picked_step(params)
-    is_picked = picked is not None and shown.first_step <= picked <= shown.last_step
-    point = live.newest(reader, run_id, picked if is_picked else shown.last_step)
+    picked = picked_step(params, shown)
+    point = live.newest(reader, run_id, shown.last_step if picked is None else picked)
     if point is None:
         return waiting_view()
     peaks = peaks_of(run)
     step = int(point["step"])
     decode = decode_of(queries.decode_costs(reader, run_id, step))
-    named = is_picked or not shown.follows
+    named = picked is not None or not shown.follows
     return View(
         figures=_figures(reader, run, shown, point, peaks, decode, params, look),
         html={

@@ -53,7 +53,13 @@ def _chosen(params: Params) -> tuple[int, int] | None:
     return min(first, last), max(first, last)
 
 
-def picked_step(params: Params) -> int | None:
-    """The step that someone clicked, from the address; nonsense is none."""
+def picked_step(params: Params, shown: Window | None = None) -> int | None:
+    """The step that someone clicked, from the address; nonsense is none.
+
+    shown: as long as this window has it.
+    """
     text = params.get("step", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
+    if not (text.isascii() and text.isdigit() and len(text) < 18):
+        return None
+    step = int(text)
+    return step if shown is None or shown.first_step <= step <= shown.last_step else None
