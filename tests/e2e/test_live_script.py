@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, Page, Route
 
 pytestmark = pytest.mark.browser
 
-SCRIPT = Path(__file__).resolve().parents[2] / "app" / "static" / "live.js"
+STATIC = Path(__file__).resolve().parents[2] / "app" / "static"
+SCRIPTS = ("/live.js", "/chart.js")
 ORIGIN = "http://stepscope.test"
 # Streams that the test speaks through; the last one opened is the one in use.
 SOURCES = """
@@ -44,8 +45,8 @@ def serve(route: Route) -> None:
     path = route.request.url.removeprefix(ORIGIN)
     if path == "/":
         route.fulfill(content_type="text/html", body=PAGE)
-    elif path == "/live.js":
-        route.fulfill(content_type="text/javascript", body=SCRIPT.read_text())
+    elif path in SCRIPTS:
+        route.fulfill(content_type="text/javascript", body=(STATIC / path[1:]).read_text())
     else:
         route.fulfill(content_type="text/javascript", body="")
 
