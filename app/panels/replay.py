@@ -18,7 +18,7 @@ _STYLE = """<style>
 .ss-replay th:first-child, .ss-replay td:first-child { text-align: left; }
 .ss-replay td { text-align: right; padding: 3px 12px 3px 0; border-top: 1px solid var(--ss-line); }
 .ss-replay td, .ss-replay th { white-space: nowrap; }
-.ss-replay .scale { width: 38%; padding-right: 0; text-align: left; }
+.ss-replay .scale { width: 38%; padding: 3px 0 3px 20px; text-align: left; }
 .ss-replay .axis { position: relative; height: 18px; }
 .ss-replay .axis i { position: absolute; top: 0; height: 18px; border-left: 2px dotted; }
 .ss-replay .axis i.target { border-left: 3px solid var(--ss-lost); }
@@ -31,6 +31,7 @@ _STYLE = """<style>
 .ss-replay .small { font-size: 13px; line-height: 18px; color: var(--ss-muted); margin: 6px 0 0; }
 </style>"""
 _SAME = 0.05  # a change that is none
+_FAR = 2.0  # a TTFT so many times another is told first
 _MARK = '<span class="ss-modelled">predicted</span>'
 
 
@@ -47,17 +48,30 @@ def prediction(found: Mapping[str, Any]) -> str:
 
 
 def sentence(found: Mapping[str, Any]) -> str:
-    """What would have changed most to a person: the worst gap, and the throughput."""
+    """What would have changed to a person: the worst gap, the throughput, and a far other TTFT."""
     recorded, predicted = found["recorded"], found["predicted"]
     name = label(predicted["settings"]).split(",")[0]
     before, after = recorded["itl_s"]["max"], predicted["itl_s"]["max"]
     gap = f"{name}: worst gap {duration(after)} instead of {duration(before)}"
-    rate, was = predicted["output_tokens_per_s"], recorded["output_tokens_per_s"]
-    if not rate or not was:
-        return headline(f"{gap}.")
+    rest = [_rate(recorded, predicted), _first_token(recorded, predicted)]
+    words = ", ".join(part for part in rest if part)
+    return headline(f"{gap},", f"{words}.") if words else headline(f"{gap}.")
+
+
+def _rate(recorded: Mapping[str, Any], predicted: Mapping[str, Any]) -> str:
+    was, rate = recorded["output_tokens_per_s"], predicted["output_tokens_per_s"]
+    if not was or not rate:
+        return ""
     if abs(rate / was - 1) < _SAME:
-        return headline(f"{gap},", f"at the same {three(was)} tokens/s.")
-    return headline(f"{gap},", f"{three(rate)} tokens/s instead of {three(was)}.")
+        return f"the same {three(was)} tokens/s"
+    return f"{three(rate)} tokens/s instead of {three(was)}"
+
+
+def _first_token(recorded: Mapping[str, Any], predicted: Mapping[str, Any]) -> str:
+    was, now = recorded["ttft_s"]["p50"], predicted["ttft_s"]["p50"]
+    if not was or not now or 1 / _FAR < now / was < _FAR:
+        return ""
+    return f"median TTFT {duration(now)} instead of {duration(was)}"
 
 
 _Row = tuple[str, list[str], list[float]]

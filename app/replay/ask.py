@@ -24,10 +24,9 @@ _MOST_STEPS = 60_000
 
 
 def ask_replay(page: Frame) -> None:
-    """A question under the charts; its answer is worked out in another process."""
-    st.html('<span id="replay"></span>')
-    with st.expander(TITLE, expanded=bool(st.session_state.get("replay"))):
-        _panel(page.run)
+    """The question and its controls; its answer is worked out in another process."""
+    st.html(f'<div class="ss-headline"><b>{TITLE}</b></div>')
+    _panel(page.run)
 
 
 @st.fragment(run_every=REFRESH_S)

@@ -57,10 +57,7 @@ def change(before: float | None, after: float | None) -> str:
 
 def remarks(found: Mapping[str, Any], predicted: Mapping[str, Any]) -> list[str]:
     """What a reader must know before believing a prediction."""
-    lines = [
-        f"The range is that of {predicted['draws']} replays, each at the pace of one stretch of "
-        "the recording; how another day's machine differs is not in it."
-    ]
+    lines = [_range(predicted["draws"])]
     beyond = predicted["largest_step_over_recorded"]
     if beyond > FAR:
         lines.append(
@@ -72,12 +69,23 @@ def remarks(found: Mapping[str, Any], predicted: Mapping[str, Any]) -> list[str]
     return lines + (found["notes"] if predicted["settings"]["prefix_cache"] else [])
 
 
+def _range(draws: int) -> str:
+    if draws == 1:
+        return "One replay, so no range: the recording is long, or --draws 1 was asked for."
+    return (
+        f"The range is that of {draws} replays, each at the pace of one stretch of the recording; "
+        "how another day's machine differs is not in it."
+    )
+
+
 def model_lines(model: Mapping[str, Any]) -> list[str]:
     """The fit in words: how well it holds, phase by phase."""
-    lines = []
-    for phase, r in model["residuals"]["phases"].items():
-        spread = f"{r['p5']:+.0%} to {r['p95']:+.0%}"
-        lines.append(f"{phase}: {r['steps']:,} steps, 90% of them {spread} of the fitted time")
+    phases = [
+        f"{phase} {r['p5']:+.0%} to {r['p95']:+.0%} ({r['steps']:,} steps)"
+        for phase, r in model["residuals"]["phases"].items()
+    ]
     low, high = model["residuals"]["pace"]
-    lines.append(f"pace of the machine over the recording: {low:+.0%} to {high:+.0%}")
-    return lines
+    return [
+        f"Measured over fitted time, 90% of steps: {', '.join(phases)}; "
+        f"the machine's pace over the recording: {low:+.0%} to {high:+.0%}."
+    ]

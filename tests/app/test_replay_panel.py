@@ -60,7 +60,10 @@ def test_the_sentence_names_the_worst_gap_and_a_throughput_that_changed() -> Non
     gap = {**SUMMARY["itl_s"], "max": 0.05}
     same = panel.sentence(prediction(itl_s=gap))
     assert "chunked of 64: worst gap 50.0 ms instead of 400 ms," in same
-    assert "at the same 100 tokens/s" in same
+    assert "the same 100 tokens/s" in same
+    assert "TTFT" not in same
+    late = panel.sentence(prediction(itl_s=gap, ttft_s={"p50": 0.9, "p99": 1.0}))
+    assert "median TTFT 900 ms instead of 100 ms" in late
     slower = panel.sentence(prediction(itl_s=gap, output_tokens_per_s=60.0))
     assert "60.0 tokens/s instead of 100" in slower
 

@@ -5,8 +5,9 @@
 Records azure-conv under `continuous`, predicts other schedulers from that one recording, then runs
 each for real and prints a Markdown table. `continuous` is among them: how its second run differs
 from the first is what this machine differs by from one minute to the next, and no prediction can
-be better. Two loads: the trace's own arrivals, which leave the engine idle at times, so that the
-arrivals set the throughput; and a rate beyond what it can serve, where the steps do.
+be better. Three loads: the trace's own arrivals, which leave the engine idle at times, so that the
+arrivals set the throughput; a rate beyond what it can serve, where the steps do; and a modelled
+device, whose steps have no noise, so that what is left is the error of the method.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ FIGURES = (
 )
 ORDERED = (("ITL P99", "itl_s", "p99"), ("worst ITL", "itl_s", "max"))
 SCHEDULERS = ("continuous", "chunked", "static")
+MODELLED = [
+    *("--backend", "modelled", "--device", "h100-sxm", "--model", "llama-3.1-8b"),
+    *("--requests", "150", "--rate", "12", "--max-batch", "32", "--chunk-tokens", "256"),
+]
 TARGETS = {"tokens/s": 0.15, "TPOT P50": 0.15}
 
 
@@ -47,9 +52,9 @@ def figure(summary: dict[str, Any], key: str, inner: str | None) -> float:
     return float(summary[key][inner] if inner else summary[key])
 
 
-def measure(folder: Path, load: list[str], budget: int) -> dict[str, Any]:
+def measure(folder: Path, load: list[str]) -> dict[str, Any]:
     """Recorded, predicted and real summaries of one load."""
-    settings = ["--chunk-tokens", str(budget), "--workload", "azure-conv", *load]
+    settings = ["--workload", "azure-conv", *load]
 
     def record(scheduler: str, name: str) -> dict[str, Any]:
         print(f"running {scheduler} {' '.join(load)}", file=sys.stderr)
@@ -120,18 +125,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How wrong stepscope replay is.")
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--rate", type=float, default=10.0, help="of the second load, requests/s")
-    parser.add_argument("--budget", type=int, default=64, help="token budget of chunked")
-    parser.add_argument("--only", choices=("arrivals", "rate"), help="one of the two loads")
+    parser.add_argument("--budget", type=int, default=64, help="token budget of chunked on the CPU")
+    parser.add_argument("--only", choices=("arrivals", "rate", "modelled"), help="one of the loads")
     parser.add_argument("--out", type=Path, help="save all summaries as JSON here")
     o = parser.parse_args()
-    loads = {"arrivals": list[str](), "rate": ["--rate", f"{o.rate:g}"]}
-    names = {"arrivals": "Its own arrivals", "rate": f"{o.rate:g} requests/s: more than it serves"}
+    on_cpu = ["--requests", str(o.requests), "--chunk-tokens", str(o.budget)]
+    loads = {
+        "arrivals": ("CPU, the trace's own arrivals", on_cpu),
+        "rate": (f"CPU, {o.rate:g} requests/s", [*on_cpu, "--rate", f"{o.rate:g}"]),
+        "modelled": ("Modelled H100, llama-3.1-8b, 12 requests/s", MODELLED),
+    }
     results = {}
     for load in [o.only] if o.only else list(loads):
+        name, settings = loads[load]
         with tempfile.TemporaryDirectory() as folder:
-            asked = ["--requests", str(o.requests), *loads[load]]
-            results[load] = measure(Path(folder), asked, o.budget)
-        print(report(names[load], results[load]), flush=True)
+            results[load] = measure(Path(folder), settings)
+        print(report(name, results[load]), flush=True)
     if o.out is not None:
         o.out.write_text(json.dumps(results))
 
