@@ -7,14 +7,14 @@ from typing import Any
 
 import streamlit as st
 
-from app import state
+from app import state, window_choice
 from app.controls import load_controls
 from app.frame import Frame
 from app.panels import interference_window as windows
 from app.units import count
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
-BUDGETS = (16, 32, 64, 128, 256)
+BUDGETS, BUDGET = (16, 32, 64, 128, 256), 64
 SPANS = (3, 6, 12, 24)
 ANSWER_TOKENS = 8
 _PINNED = "pinned_a"
@@ -25,7 +25,7 @@ def controls(page: Frame) -> dict[str, str]:
     current = state.session() if page.is_live else None
     off = current is None or current.phase != "ready"
     length = _choice("length", 1024, _fitting(current), "prompt {} tokens", 166)
-    budget = int(st.session_state.get("budget", 64))
+    budget = _budget()
     st.button(
         "Inject",
         icon=":material/bolt:",
@@ -33,9 +33,9 @@ def controls(page: Frame) -> dict[str, str]:
         disabled=off,
         key="inject",
         on_click=_act,
-        args=(page, _inject, length),
+        args=(_inject, length),
     )
-    again = (page, _chunk_and_inject, length, budget)
+    again = (_chunk_and_inject, length, budget)
     _pin_buttons(page)
     st.button(
         f"Chunk at {budget} and inject again", disabled=off, key="chunk", on_click=_act, args=again
@@ -53,8 +53,8 @@ def controls(page: Frame) -> dict[str, str]:
     )
     with st.popover("Set up"):
         load_controls(page.is_live)
-        _choice("budget", 64, BUDGETS, "chunk at {} tokens a step", 210)
-        span = _choice("span", 6, SPANS, "show {} s", 210)
+        _choice("budget", BUDGET, BUDGETS, "chunk at {} tokens a step", 210)
+        span = _choice("gap_span", int(windows.SPAN_S), SPANS, "show {} s", 210)
     params = {"show": show, "span": str(span)}
     pinned = _pinned()
     return {**params, "a": pinned} if pinned else params
@@ -84,7 +84,13 @@ def _fitting(current: state.Session | None) -> tuple[int, ...]:
     return tuple(n for n in LENGTHS if n + ANSWER_TOKENS <= room) or LENGTHS[:1]
 
 
-def _act(page: Frame, do: Callable[..., None], *args: Any) -> None:
+def _budget() -> int:
+    """Of the box below, which is made after the button that names it."""
+    text = str(st.session_state.get("budget", st.query_params.get("budget", "")))
+    return int(text) if text in {str(b) for b in BUDGETS} else BUDGET
+
+
+def _act(do: Callable[..., None], *args: Any) -> None:
     """Send commands, then show what they do; a refusal is one line for the person."""
     current = state.session()
     if current is None:
@@ -94,6 +100,7 @@ def _act(page: Frame, do: Callable[..., None], *args: Any) -> None:
     except Exception as error:
         st.toast(str(error), icon=":material/error:")
         return
+    window_choice.release()
     st.session_state["show"] = windows.INJECT
 
 
@@ -132,7 +139,7 @@ def _pin(page: Frame) -> None:
     if current is None or run_id is None:
         return
     params = page.params(show=str(st.session_state.get("show", windows.LIVE)))
-    span_s = float(st.session_state.get("span", windows.SPAN_S))
+    span_s = float(st.session_state.get("gap_span", windows.SPAN_S))
     with current.store.reader() as reader:
         stretch = windows.shown(reader, run_id, params, span_s)
     if stretch is not None:

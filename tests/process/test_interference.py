@@ -1,0 +1,213 @@
+"""A real engine: a long prompt freezes the streams, the page says how much, chunking mends it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.panels import interference
+from app.theme import LIGHT
+from app.units import three
+from app.wiring import Session
+from engine.config import EngineConfig
+from engine.models.names import DEFAULT_MODEL
+from tests.process.waiting import until
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
+STREAMS, OUTPUTS, PROMPT, BUDGET = 8, 72, 1024, 32
+START_S, RUN_S = 300.0, 300.0
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    config = EngineConfig(DEFAULT_MODEL, dtype="fp32", max_batch=STREAMS + 2, threads=1, live=True)
+    made = Session(config, tmp_path_factory.mktemp("interference") / "run.duckdb")
+    until(lambda: made.phase != "starting", "the engine to start", START_S)
+    assert made.phase == "ready", made.failure
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def workload(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Eight streams that arrive together and answer equally long."""
+    file = tmp_path_factory.mktemp("load") / "streams.csv"
+    rows = "".join(f"2026-11-30 14:02:00.0,{32 + n},{OUTPUTS}\n" for n in range(STREAMS))
+    file.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
+    return str(file)
+
+
+def _rows(session: Session, sql: str, **params: Any) -> list[tuple[Any, ...]]:
+    with session.store.reader() as reader:
+        return reader.rows(sql, params)
+
+
+def _value(session: Session, sql: str, **params: Any) -> Any:
+    return _rows(session, sql, **params)[0][0]
+
+
+def _injected(session: Session, workload: str, scheduler: str) -> dict[str, Any]:
+    """Streams, an injection among them, the end; what happened in that stretch of the run."""
+    session.configure(scheduler=scheduler, chunk_tokens=BUDGET)
+    first = int(_value(session, "SELECT coalesce(max(step) + 1, 0) FROM steps"))
+    before = int(_value(session, "SELECT count(*) FROM requests"))
+    done = session.finished_requests
+    session.load(workload)
+    until(lambda: session.status and session.status.load, "the load to be taken", 30)
+    alone = (
+        "SELECT count(*) FROM steps WHERE step >= $first AND phase = 'decode' "
+        "AND decode_seqs = $streams"
+    )
+    until(lambda: _value(session, alone, first=first, streams=STREAMS) >= 8, "streams", RUN_S)
+    session.inject(PROMPT)
+    until(lambda: session.finished_requests == done + STREAMS + 1, "all answers", RUN_S)
+    tokens = "SELECT count(*) FROM tokens WHERE request_id >= $before"
+    wanted = STREAMS * OUTPUTS + 8
+    until(lambda: _value(session, tokens, before=before) == wanted, "their tokens", 30)
+    request = "SELECT request_id FROM requests WHERE label = 'inject' AND request_id >= $before"
+    return {
+        "first": first,
+        "last": int(_value(session, "SELECT max(step) FROM steps")),
+        "request": int(_value(session, request, before=before)),
+        "before": before,
+    }
+
+
+@pytest.fixture(scope="module")
+def frozen(session: Session, workload: str) -> dict[str, Any]:
+    return _injected(session, workload, "continuous")
+
+
+@pytest.fixture(scope="module")
+def chunked(session: Session, workload: str, frozen: dict[str, Any]) -> dict[str, Any]:
+    return _injected(session, workload, "chunked")
+
+
+def _page(session: Session, stretch: dict[str, Any], **params: str) -> Any:
+    chosen = {"first": str(stretch["first"]), "last": str(stretch["last"]), **params}
+    assert session.run_id is not None
+    with session.store.reader() as reader:
+        return interference.panels(reader, session.run_id, chosen, LIGHT)
+
+
+# The longest time between two emissions of a stream with prompt tokens of the request in it, from
+# the steps that ran meanwhile, over the median of decode-only steps with like batch and context.
+FACTOR = """
+WITH emissions AS (
+    SELECT request_id, step, lag(step) OVER (PARTITION BY request_id ORDER BY step) AS before
+    FROM sequence_steps WHERE emitted_tokens > 0 AND step BETWEEN $first AND $last),
+gaps AS (
+    SELECT e.request_id, e.step, sum(s.t_step_s) AS gap_s
+    FROM emissions e JOIN steps s ON s.step > e.before AND s.step <= e.step
+    WHERE EXISTS (SELECT 1 FROM sequence_steps p WHERE p.request_id = $request
+                  AND p.phase = 'prefill' AND p.step > e.before AND p.step <= e.step)
+    GROUP BY e.request_id, e.step),
+worst AS (SELECT * FROM gaps ORDER BY gap_s DESC, request_id LIMIT 1),
+loads AS (
+    SELECT step, count(*) AS batch, sum(context_tokens) AS kv FROM sequence_steps
+    WHERE phase = 'decode' GROUP BY step),
+alike AS (
+    SELECT median(s.t_step_s) AS baseline_s, count(*) AS n
+    FROM steps s JOIN loads l USING (step), worst w JOIN loads o ON o.step = w.step
+    WHERE s.phase = 'decode' AND s.step <= $last
+    AND abs(l.batch - o.batch) <= o.batch / 10 AND abs(l.kv - o.kv) <= o.kv / 10)
+SELECT gap_s, baseline_s, gap_s / baseline_s AS factor, n FROM worst, alike
+"""
+
+
+def _by_sql(session: Session, stretch: dict[str, Any]) -> tuple[float, float, float, int]:
+    names = ("first", "last", "request")
+    return _rows(session, FACTOR, **{k: stretch[k] for k in names})[0]  # type: ignore[return-value]
+
+
+def test_an_inject_event_and_a_label_name_the_request(
+    session: Session, frozen: dict[str, Any]
+) -> None:
+    details = _rows(session, "SELECT detail FROM events WHERE kind = 'inject' ORDER BY t_ns")
+    wanted = {"request_id": frozen["request"], "prompt_tokens": PROMPT}
+    assert json.loads(details[0][0]) == wanted
+    facts = (
+        "SELECT prompt_tokens, output_tokens, finish_reason FROM requests WHERE label = 'inject'"
+    )
+    assert _rows(session, facts)[0] == (PROMPT, 8, "length")
+
+
+def test_the_factor_on_the_page_is_that_of_sql_and_the_request_is_named(
+    session: Session, frozen: dict[str, Any]
+) -> None:
+    gap_s, _, factor, n = _by_sql(session, frozen)
+    assert n >= 5
+    assert factor > 5
+    view = _page(session, frozen)
+    drawn = {t["name"]: t for t in view.figures["interference"]["data"]}
+    dots = drawn["bad gaps, prefill"]
+    place = dots["y"].index(max(dots["y"]))
+    assert dots["y"][place] == pytest.approx(gap_s * 1e3, rel=1e-3)
+    assert dots["customdata"][place] == pytest.approx(factor, rel=1e-3)
+    text = view.html["headline"]
+    assert text.startswith(f"<b>One {PROMPT:,}-token prompt froze {STREAMS} streams for")
+    assert f"(×{three(factor)}," in text
+    first = re.findall(r"<td>(.*?)</td>", view.html["blame"])[:7]
+    assert first[1:5] == [f"r-{frozen['request']} injected", f"{PROMPT:,}", "1", str(STREAMS)]
+    assert first[6] == f"×{three(factor)}"
+
+
+def test_chunking_divides_the_worst_gap_by_three_or_more_and_changes_no_token(
+    session: Session, frozen: dict[str, Any], chunked: dict[str, Any]
+) -> None:
+    whole, pieces = _by_sql(session, frozen), _by_sql(session, chunked)
+    assert whole[0] >= 3 * pieces[0]
+    largest = (
+        "SELECT max(tokens), count(*) FROM sequence_steps WHERE request_id = $request "
+        "AND phase = 'prefill'"
+    )
+    most, steps = _rows(session, largest, request=chunked["request"])[0]
+    assert most <= BUDGET
+    assert steps >= PROMPT / BUDGET
+    assert _answers(session, frozen) == _answers(session, chunked)
+
+
+def _answers(session: Session, stretch: dict[str, Any]) -> list[list[int]]:
+    """Token ids of the streams, in workload order."""
+    rows = _rows(
+        session,
+        'SELECT list(token_id ORDER BY "index") FROM tokens WHERE request_id BETWEEN $a AND $b '
+        "GROUP BY request_id ORDER BY request_id",
+        a=stretch["before"],
+        b=stretch["before"] + STREAMS - 1,
+    )
+    assert [len(tokens) for (tokens,) in rows] == [OUTPUTS] * STREAMS
+    return [tokens for (tokens,) in rows]
+
+
+def test_both_beside_each_other_say_what_chunking_did(
+    session: Session, frozen: dict[str, Any], chunked: dict[str, Any]
+) -> None:
+    pin = f"{session.run_id}:{frozen['first']}-{frozen['last']}"
+    view = _page(session, chunked, a=pin)
+    factor = _by_sql(session, chunked)[2]
+    text = view.html["headline"]
+    assert f"Chunked at {BUDGET}: " in text
+    assert f"(×{three(factor)}, " in text
+    assert "its own TTFT" in text
+    texts = [n["text"] for n in view.figures["interference"]["layout"]["annotations"]]
+    assert f"<b>B · chunked, {BUDGET} tokens a step · chosen steps</b>" in texts
+    assert "<b>A · continuous · pinned</b>" in texts
+
+
+def test_a_prompt_that_cannot_be_is_refused_in_one_line(session: Session) -> None:
+    session.rejections.clear()
+    before = _value(session, "SELECT count(*) FROM requests")
+    session.inject(0)
+    session.inject(10**9)
+    session.inject(8190)
+    until(lambda: len(session.rejections) == 3, "three refusals")
+    told = [r.message for r in session.rejections]
+    assert told[0] == "prompt tokens is 0: use 1 or more"
+    assert told[1].startswith("prompt tokens is 1000000000: use 1 to ")
+    assert "8190 tokens + 8 to generate" in told[2]
+    assert _value(session, "SELECT count(*) FROM requests") == before
