@@ -1,14 +1,20 @@
-"""Scheduling: who held which slot of the batch, what was padding, who waited."""
+"""Scheduling: who held which slot of the batch, what was padding, who waited; and the race."""
+
+from collections.abc import Callable
+from dataclasses import replace
 
 import streamlit as st
 
+from app import race_controls
 from app.controls import controls_row, load_controls
-from app.figures import gantt
-from app.frame import frame, headline
-from app.live.component import figure, html, live
+from app.figures import gantt, race
+from app.frame import Frame, frame, headline
+from app.live.component import figure, html, live, race_bar
 from app.replay.ask import ask_replay
 
+NOW, RACE, WHAT_IF = "Now", "Race", "What if"
 SPANS = {"5 s": "5", "20 s": "20", "60 s": "60", "5 min": "300"}
+COLUMNS = "minmax(0, 1fr) 172px"
 
 
 def choice(key: str, options: list[str], default: str) -> str:
@@ -26,21 +32,46 @@ def choice(key: str, options: list[str], default: str) -> str:
     )
 
 
-page = frame("scheduling")
-spot = st.container()
-with controls_row():
+def now_controls(page: Frame) -> dict[str, str]:
     load_controls(page.is_live)
-    params = {
+    span = st.selectbox(
+        "Span", list(SPANS), 1, key="span", width=92, label_visibility="collapsed",
+        bind="query-params",
+    )  # fmt: skip
+    return {
         "x": choice("x", ["time", "steps"], "time"),
         "rows": choice("rows", ["slot", "request"], "slot"),
-        "span": SPANS[choice("span", list(SPANS), "20 s")],
+        "span": SPANS[span],
     }
-with spot:
-    headline(page, **params)
-places = [
-    html("blank", area="1 / 1 / 2 / 3"),
-    figure("gantt", gantt.HEIGHT_PX, "2 / 1 / 3 / 2"),
-    html("numbers", gantt.HEIGHT_PX, "2 / 2 / 3 / 3"),
-]
-live("scheduling", places, page.params(**params), "charts", "minmax(0, 1fr) 172px")
-ask_replay(page)
+
+
+def charts(page: Frame, name: str, height: int, params: dict[str, str]) -> None:
+    places = [
+        html("blank", area="1 / 1 / 2 / 3"),
+        figure(name, height, "2 / 1 / 3 / 2"),
+        html("numbers", height, "2 / 2 / 3 / 3"),
+    ]
+    live(page.view, places, page.params(**params), f"charts-{name}", COLUMNS)
+
+
+def shown(page: Frame, controls: Callable[[Frame], dict[str, str]]) -> dict[str, str]:
+    with bar:
+        params = controls(page)
+    with spot:
+        headline(page, **params)
+    return params
+
+
+page = frame("scheduling")
+spot = st.container()
+bar = controls_row()
+with bar:
+    view = choice("view", [NOW, RACE, WHAT_IF], NOW)
+if view == WHAT_IF:
+    ask_replay(page)
+elif view == RACE:
+    page = replace(page, view="race")
+    charts(page, "race", race.HEIGHT_PX, shown(page, race_controls.controls))
+    race_bar()
+else:
+    charts(page, "gantt", gantt.HEIGHT_PX, shown(page, now_controls))

@@ -69,3 +69,11 @@ def what_if(data: Mapping[str, Any]) -> None:
         "stepscope_what_if", html=_ROOT, js=_loader("what_if.js"), isolate_styles=False
     )
     component(key="what-if", data=dict(data))
+
+
+def race_bar() -> None:
+    """Mount the bar that replays a drawn race in the browser (see `app.figures.race`)."""
+    component = st.components.v2.component(
+        "stepscope_race", html=_ROOT, js=_loader("race.js"), isolate_styles=False
+    )
+    component(key="race-bar", data={})

@@ -13,6 +13,7 @@ from app.panels import (
     kv_cache,
     live,
     modelled,
+    race,
     requests,
     roofline,
     scheduling,
@@ -21,6 +22,7 @@ from app.panels import (
     what_if,
 )
 from app.panels.view import RECORDED, Moment, Panels, Params, Pieces, Still, View
+from app.race import races
 from app.theme import theme
 from telemetry.clock import NS_PER_S, now_ns
 from telemetry.queries.live import run as run_row
@@ -34,6 +36,7 @@ VIEWS: dict[str, Panels] = {
     "roofline": roofline.panels,
     "interference": interference.panels,
     "scheduling": scheduling.panels,
+    "race": race.panels,
     "kv-cache": kv_cache.panels,
     "requests": requests.panels,
 }
@@ -78,6 +81,8 @@ def version(request: Request) -> tuple[object, ...]:
     moment = _moment(request)
     if not moment.paused and any(name == "first" for name, _ in request.params):
         committed = 0  # a held window looks the same after a commit: once a second is enough
+    if request.view == "race" and not races().running:
+        committed = 0  # what was raced does not change while something else runs
     return (*phase, committed, said, moment.paused, moment.now_ns // NS_PER_S)
 
 

@@ -95,11 +95,6 @@ _LEGEND = (
 )
 
 
-# The answer stands below the charts (see app.replay.ask).
-_REPLAY = (
-    '<a href="#replay" style="font-size:14px;line-height:18px;color:inherit">'
-    "What would another schedule have done? ↓</a>"
-)
 _AT_ONCE = "No slot-step is padding: a finished sequence frees its slot at once."
 _UNPADDED = {
     "continuous": _AT_ONCE,
@@ -112,7 +107,7 @@ _UNPADDED = {
 def _side(summary: pd.DataFrame) -> str:
     """Numbers of the newest two schedulers of the window, and what the colours mean."""
     groups = "".join(_numbers(r) for r in records(summary.head(2)))
-    return f'<div class="side">{groups}{_REPLAY}{legend(_LEGEND)}</div>'
+    return f'<div class="side">{groups}{legend(_LEGEND)}</div>'
 
 
 def _numbers(row: dict[str, Any]) -> str:
