@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from telemetry.ddl import arrow_schema
+from telemetry.schema import columns
 
 
 class Tokens(Protocol):
@@ -30,19 +30,20 @@ class Tokens(Protocol):
 
 def table_of(table: str, records: Sequence[Any]) -> pa.Table:
     """Records of a table (dataclasses of telemetry.schema) as its Arrow table."""
-    values = attrgetter(*arrow_schema(table).names)
-    return table_of_rows(table, [values(record) for record in records])
+    names = arrow_schema(table).names
+    return table_of_columns(table, [[getattr(r, name) for r in records] for name in names])
 
 
 def table_of_rows(table: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     """Rows, each with a value for every column in order, as an Arrow table."""
+    return table_of_columns(table, list(zip(*rows, strict=True)) or [()] * len(columns(table)))
+
+
+def table_of_columns(table: str, values: Sequence[Sequence[Any]]) -> pa.Table:
+    """Values of every column of a table in order, as an Arrow table."""
     schema = arrow_schema(table)
-    if not rows:
-        return schema.empty_table()
-    columns = zip(*rows, strict=True)
-    return pa.table(
-        [_array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
-    )
+    arrays = [_array(v, f.type) for v, f in zip(values, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -54,7 +55,7 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def token_table(messages: Sequence[Tokens]) -> pa.Table:
     """Messages of the token channel as rows of `tokens`, in the order they came."""
     lengths = [len(m.request_ids) for m in messages]
-    columns = {
+    values = {
         "request_id": _one_column([m.request_ids for m in messages]),
         "index": _one_column([m.indexes for m in messages]),
         "token_id": _one_column([m.token_ids for m in messages]),
@@ -62,7 +63,7 @@ def token_table(messages: Sequence[Tokens]) -> pa.Table:
         "t_ns": np.repeat(np.array([m.t_ns for m in messages], np.int64), lengths),
     }
     schema = arrow_schema("tokens")
-    arrays = [pa.array(columns[f.name]).cast(f.type) for f in schema]
+    arrays = [pa.array(values[f.name]).cast(f.type) for f in schema]
     return pa.table(arrays, schema=schema)
 
 

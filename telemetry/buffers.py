@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from telemetry.batches import table_of_rows
+from telemetry.batches import table_of_columns
 from telemetry.ddl import arrow_schema
 from telemetry.schema import SEQUENCE_PHASES
 
@@ -23,26 +23,28 @@ IntColumn = Sequence[int] | Ints
 
 
 class Rows:
-    """Records of one table. capacity None: always has room."""
+    """Records of one table, taken apart when added. capacity None: always has room."""
 
     def __init__(self, table: str, capacity: int | None = None) -> None:
         self._table, self._capacity = table, capacity
-        self._values = attrgetter(*arrow_schema(table).names)
-        self._rows: list[tuple[Any, ...]] = []
+        names = arrow_schema(table).names
+        self._values = attrgetter(*names)
+        self._columns: list[list[Any]] = [[] for _ in names]
 
     def fits(self, count: int) -> bool:
         """Whether count more records have room; an empty buffer takes any count."""
-        if self._capacity is None or not self._rows:
-            return True
-        return len(self._rows) + count <= self._capacity
+        used = len(self._columns[0])
+        return self._capacity is None or not used or used + count <= self._capacity
 
     def add(self, records: Sequence[Any]) -> None:
-        self._rows += map(self._values, records)
+        rows = map(self._values, records)
+        for column, values in zip(self._columns, zip(*rows, strict=True), strict=False):
+            column += values  # by column at once: later every record would be out of the cache
 
     def take(self) -> pa.Table:
         """The rows as Arrow, leaving the buffer empty; ArrowInvalid for what no column holds."""
-        rows, self._rows = self._rows, []
-        return table_of_rows(self._table, rows)
+        columns, self._columns = self._columns, [[] for _ in self._columns]
+        return table_of_columns(self._table, columns)
 
 
 class SequenceColumns(Protocol):
