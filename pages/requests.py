@@ -9,7 +9,8 @@ from app.live.component import figure, html, live
 from app.panels.requests import SHOWS, SORTS
 
 LEGEND = [("overhead", "queue", "outline")]
-LEGEND += [(role, role, "") for role in ("prefill", "decode", "lost")]
+LEGEND += [("prefill", "prefill", ""), ("prefill", "others' prefill", "hatch")]
+LEGEND += [("decode", "decode", ""), ("lost", "lost", ""), ("overhead", "host", "")]
 
 page = frame("requests")
 spot = st.container()

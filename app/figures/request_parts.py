@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from app.figures.data import Figure, nice_ceiling, numbers, significant
+from app.figures.data import Figure, known, nice_ceiling, numbers, significant
 from app.theme import TEXT_PX, Theme, axis, hatched, layout, note
 from app.units import duration, three
 
@@ -110,15 +111,22 @@ def ribbon(tokens: pd.DataFrame, base_s: float | None, look: Theme) -> Figure:
     return {"data": data, "layout": shape}
 
 
-def tone(itl_s: Any, prompt_tokens: Any, base_s: float | None) -> str:
-    """Role of a token by its gap: decode, prefill where others' prompts made it long, or lost."""
-    if base_s is None or pd.isna(itl_s) or itl_s <= 2 * base_s:
+def tone(gap: Mapping[Any, Any], base_s: float | None) -> str:
+    """Role of a token by the gap before it: over twice the base it is named by its cause.
+
+    gap: itl_s, prompt_tokens, lost_tokens. lost: computed again; prefill: prompts ran; else host.
+    Where the steps are not reported it has no name.
+    """
+    itl_s = known(gap["itl_s"])
+    if base_s is None or itl_s is None or itl_s <= 2 * base_s:
         return "decode"
-    return "prefill" if pd.notna(prompt_tokens) and prompt_tokens > 0 else "lost"
+    if known(gap["lost_tokens"]):
+        return "lost"
+    prompts = known(gap["prompt_tokens"])
+    return "decode" if prompts is None else "prefill" if prompts else "overhead"
 
 
 def _bars(bars: pd.DataFrame, each: int, base_s: float | None, look: Theme) -> dict[str, Any]:
-    columns = zip(bars["itl_s"], bars["prompt_tokens"], strict=True)
     tells = zip(bars["index"], bars["itl_s"], bars["step"], bars["batch"], strict=True)
     return {
         "type": "bar",
@@ -127,7 +135,7 @@ def _bars(bars: pd.DataFrame, each: int, base_s: float | None, look: Theme) -> d
         "width": each,
         "y": numbers(bars["itl_s"], 4, 1e3),
         "marker": {
-            "color": [look.fill(tone(gap, prompts, base_s)) for gap, prompts in columns],
+            "color": [look.fill(tone(gap, base_s)) for gap in bars.to_dict("records")],
             "line": {"width": 1 if len(bars) <= 80 else 0, "color": look.background},
         },
         "text": [_text(*row) for row in tells],

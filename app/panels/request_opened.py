@@ -194,11 +194,19 @@ def _text(tokens: pd.DataFrame, base: float | None, run: dict[str, Any], moment:
     return f'<div class="rq-text">{head}{spans}</div>'
 
 
+_WHY = {
+    "decode": "",
+    "prefill": ": others' prompts ran",
+    "lost": ": preempted, computed again",
+    "overhead": ": no prompt ran, so the host or the machine",
+}
+
+
 def _token(row: dict[str, Any], piece: str, base: float | None) -> str:
     gap, batch = known(row["itl_s"]), known(row["batch"])
-    role = tone(row["itl_s"], row["prompt_tokens"], base)
+    role = tone(row, base)
     took = f"{duration(gap)} after the one before" if gap is not None else "first token"
     beside = f", batch {count(batch)}" if batch is not None else ""
-    about = f"token {int(row['index'])}: {took}, step {count(row['step'])}{beside}"
+    about = f"token {int(row['index'])}: {took}, step {count(row['step'])}{beside}{_WHY[role]}"
     slow = f' class="on-{role}"' if role != "decode" else ""
     return f'<span{slow} title="{escape(about)}">{escape(piece)}</span>'

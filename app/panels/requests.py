@@ -139,6 +139,8 @@ def _listed(listed: int, rows: int) -> str:
     newest = "the newest " if rows == queries.MOST_REQUESTS else ""
     match = f" of {count(listed)} that match" if listed < rows else ""
     text = f"the first {min(listed, ROWS)}{match}, of {newest}{count(rows)} in this window"
+    if listed == rows <= ROWS:
+        text = f"all {count(rows)} of this window"
     return f'<div class="rq-note">{text}</div>'
 
 

@@ -172,23 +172,35 @@ def slices(
 
 
 def tokens(reader: Reader, run_id: str, request_id: int) -> pd.DataFrame:
-    """Its emitted tokens: index, token_id, step, itl_s (NULL for the first), batch, phase.
+    """Its emitted tokens: index, token_id, step, itl_s (NULL for the first), batch, …
 
-    batch: sequences in the step that emitted it; phase of that step. prompt_tokens: prompt tokens
-    of others in the step.
+    batch: sequences in the step that emitted it. Of all steps since the token before, also those
+    that it had no part in: prompt_tokens, computed for anybody, and lost_tokens, which were its own
+    ones computed again.
     """
     sql = f"""
     WITH mine AS (
-        SELECT "index", token_id, step, t_ns FROM tokens
-        WHERE run_id = $run AND request_id = $id
+        SELECT "index", token_id, step, lag(step) OVER (ORDER BY "index") AS after_step
+        FROM tokens WHERE run_id = $run AND request_id = $id
+    ), again AS (
+        SELECT step, tokens FROM sequence_steps
+        WHERE run_id = $run AND request_id = $id AND phase = 'recompute'
+    ), sums AS (
+        SELECT s.step, sum({_PROMPTS}) OVER (ORDER BY s.step) AS prompts,
+               sum(coalesce(a.tokens, 0)) OVER (ORDER BY s.step) AS lost,
+               s.prefill_seqs + s.decode_seqs + s.padded_slots + coalesce(s.recompute_seqs, 0)
+                 AS batch
+        FROM steps s LEFT JOIN again a USING (step)
+        WHERE s.run_id = $run AND s.step BETWEEN (SELECT min(step) FROM mine)
+        AND (SELECT max(step) FROM mine)
     ), gaps AS (
         SELECT "index", itl_s FROM itl WHERE run_id = $run AND request_id = $id
     )
-    SELECT m."index", m.token_id, m.step, g.itl_s,
-           s.prefill_seqs + s.decode_seqs + s.padded_slots + coalesce(s.recompute_seqs, 0) AS batch,
-           s.phase, {_PROMPTS} AS prompt_tokens
-    FROM mine m LEFT JOIN gaps g USING ("index")
-    LEFT JOIN steps s ON s.run_id = $run AND s.step = m.step ORDER BY m."index"
+    SELECT m."index", m.token_id, m.step, g.itl_s, now.batch,
+           (now.prompts - before.prompts)::BIGINT AS prompt_tokens,
+           (now.lost - before.lost)::BIGINT AS lost_tokens
+    FROM mine m LEFT JOIN gaps g USING ("index") LEFT JOIN sums now ON now.step = m.step
+    LEFT JOIN sums before ON before.step = m.after_step ORDER BY m."index"
     """
     return reader.frame(sql, {"run": run_id, "id": request_id})
 

@@ -228,17 +228,33 @@ def test_without_its_tokenizer_ids_are_shown_and_said(reader: Reader) -> None:
 
 
 def test_slow_tokens_have_the_colour_of_their_cause() -> None:
-    assert tone(0.03, 40, 0.01) == "prefill"
-    assert tone(0.03, 0, 0.01) == "lost"
-    assert tone(0.015, 40, 0.01) == "decode"
-    assert tone(0.03, 40, None) == "decode"
+    def role(itl_s: float | None, prompts: int, lost: int = 0, base: float | None = 0.01) -> str:
+        return tone({"itl_s": itl_s, "prompt_tokens": prompts, "lost_tokens": lost}, base)
+
+    assert role(0.03, 40) == "prefill"
+    assert role(0.03, 40, 40) == "lost"
+    assert role(0.03, 0) == "overhead"
+    assert role(0.015, 40) == role(0.03, 40, base=None) == role(None, 40) == "decode"
     rows = pd.DataFrame({"index": range(1, 1001), "itl_s": 0.01, "step": 5, "batch": 2.0})
-    rows = rows.assign(prompt_tokens=0)
+    rows = rows.assign(prompt_tokens=0, lost_tokens=0)
     rows.loc[500, ["itl_s", "prompt_tokens"]] = [0.9, 64]
     drawn = trace(ribbon(rows, 0.01, LIGHT), "ITL")
     assert len(drawn["y"]) <= 241
     assert max(drawn["y"]) == 900
     assert drawn["marker"]["color"].count(LIGHT.prefill) == 1
+
+
+def test_prompts_of_all_steps_of_a_gap_count(store: Store) -> None:
+    """Steps in which the stream had no part stall it too: 900 prompt tokens before token 5."""
+    simulation = finished()
+    for table in ("sequence_steps", "tokens"):
+        rows = simulation.rows[table]
+        simulation.rows[table] = [r for r in rows if r["request_id"] != 0 or r["step"] != 4]
+    simulation.rows["steps"][4]["prefill_tokens"] = 900
+    simulation.write(store)
+    rows = queries.tokens(store.reader(), RUN_ID, 0).set_index("step")
+    assert rows.loc[5, "prompt_tokens"] == 900
+    assert rows.loc[3, "prompt_tokens"] == 0
 
 
 def test_the_split_names_its_parts() -> None:
