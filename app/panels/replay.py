@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from app.panels.markup import headline
+from app.panels.markup import empty, headline
 from app.replay.wording import FIGURES, change, label, model_lines, remarks, shown, value
 from app.units import UNKNOWN, duration, three
 
@@ -33,6 +33,15 @@ _STYLE = """<style>
 _SAME = 0.05  # a change that is none
 _FAR = 2.0  # a TTFT so many times another is told first
 _MARK = '<span class="ss-modelled">predicted</span>'
+
+
+def invitation() -> str:
+    """What stands here before anything was asked."""
+    return empty(
+        "What would another schedule have done to this run?",
+        "Choose one and predict: the recorded requests arrive again and the real scheduler runs "
+        "them, on a clock moved by a step-time model that is fitted to the steps recorded so far.",
+    )
 
 
 def prediction(found: Mapping[str, Any]) -> str:

@@ -16,7 +16,6 @@ from app.replay.jobs import Jobs, Work
 if TYPE_CHECKING:
     from app.replay.worker import Job
 
-TITLE = "What would another schedule have done to this run?"
 _SCHEDULERS = ("chunked", "static", "continuous", "no-batching")
 _BATCHES = ("batch as recorded", *(f"batch {n}" for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)))
 _BUDGETS = (32, 64, 128, 256, 512, 1024)
@@ -24,8 +23,7 @@ _MOST_STEPS = 60_000
 
 
 def ask_replay(page: Frame) -> None:
-    """The question and its controls; its answer is worked out in another process."""
-    st.html(f'<div class="ss-headline"><b>{TITLE}</b></div>')
+    """The question, and its answer, which is worked out in another process."""
     _panel(page.run)
 
 
@@ -35,10 +33,7 @@ def _panel(run: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         _controls(run, busy=work is not None and work.running)
     if work is None:
-        st.caption(
-            "The recorded arrivals go through the real scheduler again, on a clock moved by a "
-            "step-time model that is fitted to the recorded steps."
-        )
+        st.html(panel.invitation())
     elif work.error is not None:
         st.html(f'<div class="answer error" style="height:auto">{escape(work.error)}</div>')
     elif work.result is not None:

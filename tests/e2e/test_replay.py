@@ -1,4 +1,4 @@
-"""Below the charts of the Scheduling page: another schedule is asked for, and the answer comes."""
+"""The Scheduling page: another schedule is asked for, and the answer comes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def opened(page: Page, server: Server) -> None:
-    """The question is out of the way until somebody wants it; the charts' side leads to it."""
+    """The question is the third way to look at the page."""
     page.goto(f"{server.url}/scheduling")
-    link = page.get_by_role("link", name="What would another schedule have done?")
-    link.click()  # waits as long as the page's own timeout
-    title = page.get_by_text("What would another schedule have done to this run?")
-    expect(title).to_be_in_viewport(timeout=30_000)
-    title.click()
+    page.get_by_role("button", name="What if", exact=True).click()
+    expect(page.get_by_text("What would another schedule have done")).to_be_visible(timeout=30_000)
 
 
 def test_a_prediction_stands_beside_what_was_recorded(page: Page, server: Server) -> None:
