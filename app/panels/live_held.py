@@ -65,17 +65,16 @@ def _beside(step: dict[str, Any], decode: dict[str, Any] | None) -> str:
     if decode is None:
         return ""
     times = float(step["t_step_s"]) / float(decode["t_step_s"])
-    return f"×{three(times)} the median decode step. "
+    return f"×{three(times)} the median decode step; "
 
 
 def _least(step: dict[str, Any]) -> str:
-    """The binding term alone, of the measured time."""
+    """The binding term alone, whatever it took."""
     memory, compute = known(step["t_memory_s"]), known(step["t_compute_s"])
     if memory is None or compute is None:
-        return "Peaks are not reported by this source."
+        return "peaks are not reported by this source."
     floor, what = (memory, "reading") if memory >= compute else (compute, "math")
-    share = percent(floor / float(step["t_step_s"]))
-    return f"Its {what} takes at least {duration(floor)} ({share})."
+    return f"{what} alone takes {duration(floor)}."
 
 
 def why(step: dict[str, Any]) -> str:

@@ -14,8 +14,10 @@ export function plotly() {
   return loading;
 }
 
-// Drag zooms and a double click shows all again; a tool bar would cover the chart's own words.
-const CONFIG = { displaylogo: false, responsive: false, doubleClick: false, displayModeBar: false };
+// Drag zooms and a double click shows all again; a tool bar or a tip would cover the page's words.
+const CONFIG = {
+  displaylogo: false, responsive: false, doubleClick: false, displayModeBar: false, showTips: false,
+};
 
 function same(a, b) {
   return a && b && a.every((v, i) => Math.abs(v - b[i]) <= 1e-9 + 1e-6 * Math.abs(b[1] - b[0]));
