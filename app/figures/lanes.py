@@ -15,7 +15,7 @@ from app.figures.data import Figure, numbers, places
 from app.theme import CALLOUT_PX, Theme, axis, layout, note, rgba
 from app.units import count, duration, three
 
-HEIGHT_PX = 376
+HEIGHT_PX = 372
 MAX_LANES = 12
 BAD = 2.0
 """A gap counts as bad from so many times its baseline on."""

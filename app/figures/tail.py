@@ -11,7 +11,7 @@ from app.figures import marks as events
 from app.figures.data import Figure, nice_ceiling, numbers, places
 from app.theme import Theme, axis, layout, note
 
-HEIGHT_PX = 376
+HEIGHT_PX = 372
 _RATE_DOMAIN, _GAPS_DOMAIN = [0.56, 1.0], [0.0, 0.44]
 
 

@@ -166,7 +166,8 @@ def baseline(side: Found) -> str:
             if len(side.gaps)
             else ""
         )
-    at = rows.iloc[-1]
+    alike = rows[rows["baseline_from"] == "median"]
+    at = (alike if len(alike) else rows).iloc[-1]
     how = "a fit on decode-only steps" if at["baseline_from"] == "fit" else "decode-only"
     return f"baseline {duration(at['baseline_s'])} ({how}, {_many(int(at['batch']), 'stream')})"
 

@@ -56,7 +56,7 @@ def _injected(session: Session, workload: str, scheduler: str) -> dict[str, Any]
     first = int(_value(session, "SELECT coalesce(max(step) + 1, 0) FROM steps"))
     before = int(_value(session, "SELECT count(*) FROM requests"))
     done = session.finished_requests
-    session.load(workload)
+    session.load(workload, requests=STREAMS)
     until(lambda: session.status and session.status.load, "the load to be taken", 30)
     alone = (
         "SELECT count(*) FROM steps WHERE step >= $first AND phase = 'decode' "
@@ -121,7 +121,7 @@ SELECT gap_s, baseline_s, gap_s / baseline_s AS factor, n FROM worst, alike
 
 def _by_sql(session: Session, stretch: dict[str, Any]) -> tuple[float, float, float, int]:
     names = ("first", "last", "request")
-    return _rows(session, FACTOR, **{k: stretch[k] for k in names})[0]  # type: ignore[return-value]
+    return _rows(session, FACTOR, **{k: stretch[k] for k in names})[0]
 
 
 def test_an_inject_event_and_a_label_name_the_request(

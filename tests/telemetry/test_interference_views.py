@@ -88,8 +88,8 @@ def found(store: Store, run_id: str, view: str = "interference") -> list[dict[st
     frame = store.reader().frame(
         f'SELECT * FROM {view} WHERE run_id = ? ORDER BY step, request_id, "index"', [run_id]
     )
-    rows: list[dict[str, Any]] = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return rows
+    known = frame.astype(object).where(frame.notna(), None)
+    return [{str(k): v for k, v in row.items()} for row in known.to_dict("records")]
 
 
 def calm(count: int, took_ms: int = 10) -> Run:
