@@ -74,6 +74,8 @@ def _compared(
     span_s = max(span_s, stretch_b.span_s)
     b = sides.found(reader, replace(stretch_b, span_s=span_s))
     a = _kept(reader, replace(stretch_a, span_s=span_s)) if stretch_a else None
+    if a is not None:
+        b = sides.with_ttft(reader, b)
     picture = _side(reader, b, "B" if a else "", _standing(params))
     pinned = _side(reader, a, "A", "pinned") if a else None
     both = [("A", a), ("B", b)] if a else [("", b)]
@@ -100,7 +102,8 @@ def _kept(reader: Reader, stretch: sides.Stretch) -> sides.Found:
     kept = _FOUND.setdefault(reader, {})
     if stretch in kept:
         return kept[stretch]
-    made, newest = sides.found(reader, stretch), live.newest(reader, stretch.run_id)
+    made = sides.with_ttft(reader, sides.found(reader, stretch))
+    newest = live.newest(reader, stretch.run_id)
     end_ns = stretch.start_ns + int(stretch.span_s * 1e9)
     if newest is not None and int(newest["end_ns"]) > end_ns + _SETTLED_NS:
         kept.clear()
@@ -140,9 +143,9 @@ def _side(reader: Reader, found: sides.Found, letter: str, standing_: str) -> Si
 
 def _waits(reader: Reader, run_id: str, params: Params, newest: dict[str, Any]) -> str | None:
     """While the injected prompt has not begun: why."""
-    inject = queries.newest_inject(reader, run_id)
     if params.get("show") != windows.INJECT:
         return None
+    inject = queries.newest_inject(reader, run_id)
     if inject is None:
         return headline("Nothing was injected in this run yet.", "The newest steps are shown.")
     if inject["admitted_ns"] is not None or inject["finished_ns"] is not None:

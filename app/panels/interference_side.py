@@ -107,7 +107,6 @@ def found(reader: Reader, stretch: Stretch) -> Found:
     prompts = queries.prompts(reader, *where, stretch.start_ns)
     ids = [int(i) for i in prompts["request_id"].unique()]
     blames = blamed(gaps, prompts, queries.requests(reader, stretch.run_id, ids))
-    blames = _with_ttft(reader, stretch.run_id, blames)
     set_to = queries.settings(reader, stretch.run_id, _telling_step(stretch, blames, prompts)) or {}
     return Found(
         stretch,
@@ -190,12 +189,13 @@ def _streams(lists: Iterable[Any]) -> int:
     return len(set().union(*(set(ids) for ids in lists)))
 
 
-def _with_ttft(reader: Reader, run_id: str, blames: tuple[Blame, ...]) -> tuple[Blame, ...]:
-    """The first request's own TTFT: what chunking costs it."""
-    if not blames or blames[0].request_id is None:
-        return blames
-    ttft_s = known(queries.ttft(reader, run_id, blames[0].request_id))
-    return (replace(blames[0], ttft_s=ttft_s), *blames[1:])
+def with_ttft(reader: Reader, side: Found) -> Found:
+    """Adds the first request's own TTFT, which is what chunking costs it."""
+    first = side.blames[0]
+    if first.request_id is None:
+        return side
+    ttft_s = known(queries.ttft(reader, side.stretch.run_id, first.request_id))
+    return replace(side, blames=(replace(first, ttft_s=ttft_s), *side.blames[1:]))
 
 
 def _request(
