@@ -45,12 +45,11 @@ def show(
         return
     tokens = queries.tokens(reader, run_id, request_id)
     spent = _spent(reader, run_id, row, end_ns)
-    own = spent.own + spent.lost if spent else None
     view.html["opened"] = _head(row) + _equation(row, tokens)
     if spent is not None:
-        view.figures["split"] = split_bars(_parts(spent), _alone(row, own, alone), look)
-        view.html["told"] = _told(row, own, spent, alone)
-        view.html["headline"] = _headline(row, own, spent, alone)
+        view.figures["split"] = split_bars(_parts(spent), _alone(row, alone), look)
+        view.html["told"] = _told(row, spent, alone)
+        view.html["headline"] = _headline(row, spent, alone)
     else:
         view.html["told"] = _note(_no_split(reader, run_id, row))
     if tokens.empty:
@@ -95,22 +94,22 @@ def _parts(spent: Split) -> dict[str, float]:
     }
 
 
-def _alone(row: dict[str, Any], own: float | None, alone: Alone) -> dict[str, float] | None:
+def _alone(row: dict[str, Any], alone: Alone) -> dict[str, float] | None:
     prompt, output = int(row["prompt_tokens"]), int(row["output_tokens"])
-    prefill, decode = alone.prefill_s(own, prompt), alone.decode_s(prompt, output)
+    prefill, decode = alone.prefill_s(row["own_prefill_s"], prompt), alone.decode_s(prompt, output)
     return None if prefill is None or decode is None else {"own": prefill, "decode": decode}
 
 
-def _slowdown(row: dict[str, Any], own: float | None, spent: Split, alone: Alone) -> float | None:
-    parts = _alone(row, own, alone)
+def _slowdown(row: dict[str, Any], spent: Split, alone: Alone) -> float | None:
+    parts = _alone(row, alone)
     total = sum(parts.values()) if parts and row["output_tokens"] else 0.0
     return spent.total / total if total else None
 
 
-def _headline(row: dict[str, Any], own: float | None, spent: Split, alone: Alone) -> str:
+def _headline(row: dict[str, Any], spent: Split, alone: Alone) -> str:
     name, took = f"r-{row['request_id']}", duration(spent.total)
     ended = "took" if row["finished_ns"] else "has taken"
-    times = _slowdown(row, own, spent, alone)
+    times = _slowdown(row, spent, alone)
     strong = f"{name} {ended} {took}" + (f", × {three(times)} its time alone." if times else ".")
     costs = {
         "in the queue": spent.queue,
@@ -156,7 +155,7 @@ def _sum(ttft: float, more: int, each: float | None, total: float, name: str) ->
     return f'<div class="rq-equation">{numbers}<small>{says} = {name}</small></div>'
 
 
-def _told(row: dict[str, Any], own: float | None, spent: Split, alone: Alone) -> str:
+def _told(row: dict[str, Any], spent: Split, alone: Alone) -> str:
     """What the bars lean on."""
     step = alone.step_s(float(row["prompt_tokens"]))
     about = f"Alone: its own prefill, then {duration(step)} a token ({alone.source})."

@@ -136,12 +136,10 @@ def _list(
 
 def _listed(listed: int, rows: int) -> str:
     """How many are drawn, of how many that match, of how many there are."""
-    newest = "the newest " if rows == queries.MOST_REQUESTS else ""
-    match = f" of {count(listed)} that match" if listed < rows else ""
-    text = f"the first {min(listed, ROWS)}{match}, of {newest}{count(rows)} in this window"
-    if listed == rows <= ROWS:
-        text = f"all {count(rows)} of this window"
-    return f'<div class="rq-note">{text}</div>'
+    drawn = f"the first {ROWS} of {count(listed)}" if listed > ROWS else f"all {count(listed)}"
+    match = " that match" if listed < rows else ""
+    cut = f"; of this window the newest {count(rows)}" if rows == queries.MOST_REQUESTS else ""
+    return f'<div class="rq-note">{drawn}{match}{cut}</div>'
 
 
 def _summary(rows: pd.DataFrame) -> tuple[str, str]:

@@ -22,6 +22,7 @@ _PAUSED = """coalesce((
     SELECT sum(greatest(least(p.end_ns, {to}) - greatest(p.start_ns, {since}), 0))
     FROM pauses p WHERE p.run_id = $run), 0)"""
 _PROMPTS = "(s.prefill_tokens + s.recomputed_tokens + s.padded_prefill_tokens)"
+_OWN_PREFILL = f"sum(s.t_step_s * q.tokens / nullif({_PROMPTS}, 0))"
 
 
 def seen(reader: Reader, run_id: str, start_ns: int, end_ns: int) -> pd.DataFrame:
@@ -38,7 +39,7 @@ def seen(reader: Reader, run_id: str, start_ns: int, end_ns: int) -> pd.DataFram
         SELECT * FROM requests WHERE run_id = $run AND arrived_ns <= $end
         AND coalesce(finished_ns, $end) >= $start ORDER BY request_id DESC LIMIT {MOST_REQUESTS}
     ), own AS (
-        SELECT q.request_id, sum(s.t_step_s * q.tokens / nullif({_PROMPTS}, 0)) AS own_prefill_s
+        SELECT q.request_id, {_OWN_PREFILL} AS own_prefill_s
         FROM sequence_steps q JOIN steps s ON s.run_id = q.run_id AND s.step = q.step
         WHERE q.run_id = $run AND q.phase = 'prefill'
         AND q.request_id >= (SELECT min(request_id) FROM r) GROUP BY 1
@@ -121,12 +122,15 @@ def step_alone(reader: Reader, run_id: str) -> dict[str, Any]:
 def one(reader: Reader, run_id: str, request_id: int) -> dict[str, Any] | None:
     """A request with its latencies (see the view `request_latency`); None: there is none.
 
-    While it runs, output_tokens is what it has emitted so far.
+    While it runs, output_tokens is what it has emitted so far. own_prefill_s as in `seen`.
     """
-    sql = """
+    sql = f"""
     SELECT r.* REPLACE (greatest(r.output_tokens, (
                SELECT count(*) FROM tokens WHERE run_id = $run AND request_id = $id
-           )) AS output_tokens), l.queue_s, l.ttft_s, l.decode_s, l.e2el_s, l.tpot_s
+           )) AS output_tokens), l.queue_s, l.ttft_s, l.decode_s, l.e2el_s, l.tpot_s,
+           (SELECT {_OWN_PREFILL} FROM sequence_steps q
+            JOIN steps s ON s.run_id = q.run_id AND s.step = q.step
+            WHERE q.run_id = $run AND q.phase = 'prefill' AND q.request_id = $id) AS own_prefill_s
     FROM requests r LEFT JOIN request_latency l
       ON l.run_id = r.run_id AND l.request_id = r.request_id
     WHERE r.run_id = $run AND r.request_id = $id

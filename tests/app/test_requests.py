@@ -103,6 +103,7 @@ def test_the_slowest_over_their_time_alone_come_first(reader: Reader) -> None:
     )
     by_itself = max(own, alone["alone_s"]) + (row["output_tokens"] - 1) * alone["alone_s"]
     assert shares[0] == pytest.approx(row["e2el_s"] / by_itself, rel=0.01)
+    assert f"× {shares[0]:g} its time alone" in shown(reader).html["headline"].replace(".0 ", " ")
 
 
 def test_filters(reader: Reader) -> None:
