@@ -78,6 +78,8 @@ class Engine:
         self.queue = SequenceQueue(blocks, max_batch, chunk_tokens)
         self.scheduler = make_scheduler(scheduler, self.queue)
         self.steps = 0
+        self.records_steps = True
+        """Off: steps leave no records, for measuring what recording them costs."""
         self._decoder, self._sink, self._emit = decoder, sink, emit
         self._ids = count()
         self._live: dict[int, Sequence] = {}
@@ -286,6 +288,8 @@ class Engine:
     def _record(self, plan: ScheduledBatch, timing: StepTiming) -> None:
         self._record_blocks()
         evictions, self._evictions = self._evictions, 0
+        if not self.records_steps:
+            return
         record = step_record(
             self.steps, self.scheduler.name, plan, self.queue, timing, self.accounting, evictions
         )

@@ -76,6 +76,11 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="telemetry-sender", daemon=True)
         self._thread.start()
 
+    @property
+    def thread_id(self) -> int | None:
+        """The operating system's number of the sender's thread."""
+        return self._thread.native_id
+
     # --- called from the engine's thread ---
 
     def step(self, record: StepRecord, sequences: SequenceColumns) -> None:

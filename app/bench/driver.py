@@ -42,12 +42,19 @@ class StepTotals:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """One load that ran to its end. first_token_ns is the clock's; makespan from submit on."""
+    """One load that ran to its end; makespan from submit on.
+
+    token_ns: when tokens came, for each step that emitted some, on the monotonic clock.
+    """
 
     records: list[StepRecord]
-    first_token_ns: int
+    token_ns: list[int]
     makespan_s: float
     output_tokens: int
+
+    @property
+    def first_token_ns(self) -> int:
+        return self.token_ns[0]
 
 
 class EngineDriver:
@@ -70,9 +77,12 @@ class EngineDriver:
         *,
         scheduler: str = "continuous",
         max_batch: int = MAX_BATCH,
-        after_step: Callable[[], None] | None = None,
+        after_step: Callable[[int], None] | None = None,
     ) -> Generated:
-        """All requests at once, greedy, to their full lengths. Raises RequestError."""
+        """All requests at once, greedy, to their full lengths. Raises RequestError.
+
+        after_step gets the instant at which the step's tokens were out, ns.
+        """
         self.engine.configure(scheduler=scheduler, max_batch=max_batch)
         self.tap.steps.clear()
         self._heard.clear()
@@ -84,14 +94,14 @@ class EngineDriver:
         while self.engine.has_work:
             self.engine.step()
             if after_step is not None:
-                after_step()
+                after_step(self._heard[-1].t_ns)
         makespan_s = seconds(now_ns() - started)
         self.engine.idle()
         emitted = [m for m in self._heard if m.token_ids]
         count = sum(len(m.token_ids) for m in emitted)
         if count != sum(output_tokens):
             raise RuntimeError(f"{count} tokens came, asked were {sum(output_tokens)}")
-        return Generated(list(self.tap.steps), emitted[0].t_ns, makespan_s, count)
+        return Generated(list(self.tap.steps), [m.t_ns for m in emitted], makespan_s, count)
 
     def decode(self, prompts: Sequence[Sequence[int]], steps: int) -> StepTotals:
         """The `steps` decode steps after the prompts, all sequences in each.

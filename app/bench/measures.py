@@ -19,7 +19,7 @@ STEEP_REPEATS = 3  # each takes seconds
 PROMPTS = (128, 512, 1024, 2048)
 LONG_CONTEXT = 1024
 SCHEDULERS = ("continuous", "chunked")
-TELEMETRY_STEPS, TELEMETRY_PAIRS = 100, 3  # pairs a repeat
+TELEMETRY_STEPS, TELEMETRY_PAIRS = 60, 12  # pairs a repeat
 
 
 def fits(side: Side, tokens: int) -> bool:

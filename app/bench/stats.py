@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +34,19 @@ def pair_ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
     ValueError for lists that do not pair up.
     """
     return Spread.of([a / b for a, b in zip(ours, theirs, strict=True)])
+
+
+RESAMPLES = 2000
+
+
+def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """Percentile bootstrap interval of the median (Efron 1979), the same for the same values."""
+    rng = random.Random(0)
+    medians = sorted(
+        statistics.median(rng.choices(values, k=len(values))) for _ in range(RESAMPLES)
+    )
+    cut = int(RESAMPLES * (1 - level) / 2)
+    return medians[cut], medians[-1 - cut]
 
 
 FLAT_BATCH, STEEP_BATCH = 4, 64  # the fits' parts: batches up to the one, and from the other on

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import random
+import statistics
 
 import pytest
 import torch
 
 from app.bench.loads import client_loads, random_prompts
 from app.bench.quality import mean_kl, perplexity, text_pieces
-from app.bench.stats import Spread, crossover, pair_ratios
+from app.bench.stats import Spread, crossover, median_interval, pair_ratios
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -111,3 +113,14 @@ def test_perplexity_of_a_uniform_distribution_is_its_size() -> None:
 def test_pieces_of_a_text_do_not_overlap() -> None:
     assert text_pieces(list(range(100)), 10) == [list(range(i, i + 10)) for i in (0, 10, 20, 30)]
     assert [len(p) for p in text_pieces(list(range(20)), 10)] == [5, 5, 5, 5]
+
+
+def test_the_interval_of_a_median_holds_it_and_narrows_with_more_values() -> None:
+    rng = random.Random(1)
+    few, many = ([rng.gauss(5.0, 1.0) for _ in range(n)] for n in (20, 2000))
+    for values in (few, many):
+        low, high = median_interval(values)
+        assert low <= statistics.median(values) <= high
+    assert median_interval(many)[1] - median_interval(many)[0] < 0.2
+    assert median_interval(few)[1] - median_interval(few)[0] > 0.2
+    assert median_interval([3.0] * 5) == (3.0, 3.0)
