@@ -21,8 +21,16 @@ help: ## what there is
 demo: $(VENV)/.demo ## the dashboard with a live engine, on http://127.0.0.1:8501
 	@exec $(BIN)/stepscope demo $(ARGS)
 
+# Those that start engines, servers and browsers one after another: they wait for real clocks.
+ALONE := tests/process tests/e2e
+
 test: $(VENV)/.test browser ## every test; ARGS="tests/app -k cli" for some of them
+ifdef ARGS
 	@exec $(BIN)/python -m pytest $(ARGS)
+else
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(addprefix --ignore ,$(ALONE))
+	$(BIN)/python -m pytest $(ALONE)
+endif
 
 check: $(VENV)/.test ## format, lint, strict types, import contracts
 	$(BIN)/ruff format --check $(SOURCES)
