@@ -101,7 +101,8 @@ def _act(do: Callable[..., None], *args: Any) -> None:
         st.toast(str(error), icon=":material/error:")
         return
     window_choice.release()
-    st.session_state["show"] = windows.INJECT
+    if st.session_state.get("show") != windows.TIME:
+        st.session_state["show"] = windows.INJECT
 
 
 def _inject(current: state.Session, length: int) -> None:

@@ -53,6 +53,14 @@ def test_inject_sends_a_prompt_of_the_chosen_length_and_shows_it(fake: FakeSessi
     assert at.session_state["show"] == "last inject"
 
 
+def test_throughput_over_time_stays_where_it_is(fake: FakeSession) -> None:
+    """It shows the injection too, as a mark and as the worst gap of its second."""
+    at = opened(show="over time")
+    at.button(key="inject").click().run()
+    assert fake.asked == [("inject", 1024)]
+    assert at.session_state["show"] == "over time"
+
+
 def test_chunk_and_inject_again_sets_scheduler_and_budget_first(fake: FakeSession) -> None:
     at = opened()
     assert at.button(key="chunk").label == "Chunk at 64 and inject again"

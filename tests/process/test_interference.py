@@ -18,7 +18,7 @@ from engine.models.names import DEFAULT_MODEL
 from tests.process.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
-STREAMS, OUTPUTS, PROMPT, BUDGET = 8, 72, 1024, 32
+STREAMS, OUTPUTS, PROMPT, BUDGET = 8, 90, 1024, 32
 START_S, RUN_S = 300.0, 300.0
 
 
@@ -36,7 +36,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 def workload(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Eight streams that arrive together and answer equally long."""
     file = tmp_path_factory.mktemp("load") / "streams.csv"
-    rows = "".join(f"2026-11-30 14:02:00.0,{32 + n},{OUTPUTS}\n" for n in range(STREAMS))
+    rows = "".join(f"2026-11-30 14:02:00.0,{128 + n},{OUTPUTS}\n" for n in range(STREAMS))
     file.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
     return str(file)
 
@@ -62,7 +62,7 @@ def _injected(session: Session, workload: str, scheduler: str) -> dict[str, Any]
         "SELECT count(*) FROM steps WHERE step >= $first AND phase = 'decode' "
         "AND decode_seqs = $streams"
     )
-    until(lambda: _value(session, alone, first=first, streams=STREAMS) >= 8, "streams", RUN_S)
+    until(lambda: _value(session, alone, first=first, streams=STREAMS) >= 10, "streams", RUN_S)
     session.inject(PROMPT)
     until(lambda: session.finished_requests == done + STREAMS + 1, "all answers", RUN_S)
     tokens = "SELECT count(*) FROM tokens WHERE request_id >= $before"
