@@ -14,6 +14,12 @@ from app.replay.ask import ask_replay
 
 NOW, RACE, WHAT_IF = "Now", "Race", "What if"
 SPANS = {"5 s": "5", "20 s": "20", "60 s": "60", "5 min": "300"}
+LANES = {
+    "slots over time": ("slot", "time"),
+    "slots over steps": ("slot", "steps"),
+    "requests over time": ("request", "time"),
+    "requests over steps": ("request", "steps"),
+}
 COLUMNS = "minmax(0, 1fr) 172px"
 
 
@@ -32,17 +38,25 @@ def choice(key: str, options: list[str], default: str) -> str:
     )
 
 
+def chosen(key: str, options: list[str], index: int, width: int) -> str:
+    """As choice, in a box where a row has no room for more."""
+    return str(
+        st.selectbox(
+            key,
+            options,
+            index,
+            key=key,
+            width=width,
+            label_visibility="collapsed",
+            bind="query-params",
+        )
+    )
+
+
 def now_controls(page: Frame) -> dict[str, str]:
     load_controls(page.is_live)
-    span = st.selectbox(
-        "Span", list(SPANS), 1, key="span", width=92, label_visibility="collapsed",
-        bind="query-params",
-    )  # fmt: skip
-    return {
-        "x": choice("x", ["time", "steps"], "time"),
-        "rows": choice("rows", ["slot", "request"], "slot"),
-        "span": SPANS[span],
-    }
+    rows, x = LANES[chosen("lanes", list(LANES), 0, 176)]
+    return {"x": x, "rows": rows, "span": SPANS[chosen("span", list(SPANS), 1, 84)]}
 
 
 def charts(page: Frame, name: str, height: int, params: dict[str, str]) -> None:

@@ -197,7 +197,8 @@ def _compared(race_row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     asked = f"Same {count(rows[0]['requests'])} requests, {count(race_row['slots'])} slots"
     waste = max(rows, key=lambda row: known(row["padded_slot_fraction"]) or 0.0)
     share = known(waste["padded_slot_fraction"])
-    rest = f"{percent(share)} of {waste['mode']}'s slot-steps were padding." if share else ""
+    rest = f"{percent(share)} of {waste['mode']}'s slot-steps padded." if share else ""
+    rest = rest if len(rows) == 2 else ""  # beside the charts, where three names fill the line
     return headline(f"{asked}: {took}{factor}.", rest)
 
 
@@ -209,18 +210,16 @@ def _factor(fast: dict[str, Any], slow: dict[str, Any], *, alone: bool) -> str:
 
 
 def _steps(rows: list[dict[str, Any]]) -> str:
-    known_steps = [r for r in rows if known(r["first_step"]) is not None]
-    if not known_steps:
-        return "a race of its own"
-    first, last = known_steps[0]["first_step"], known_steps[-1]["last_step"]
-    return f"steps {count(first)} to {count(last)}"
+    return f"{count(sum(known(row['steps']) or 0 for row in rows))} steps"
 
 
 def _side(rows: list[dict[str, Any]], modes: list[str]) -> str:
     """The same four numbers for each leg, in the order of the panels, and the legend."""
     small = " small" if len(modes) > 2 else ""
     groups = "".join(_numbers(row, place) for place, row in enumerate(rows))
-    return f'<div class="side race{small}">{groups}{legend(_LEGEND)}</div>'
+    lost = any(known(row["recomputed_tokens"]) for row in rows)
+    colours = [entry for entry in _LEGEND if lost or entry[0] != "lost"]
+    return f'<div class="side race{small}">{groups}{legend(colours)}</div>'
 
 
 def _numbers(row: dict[str, Any], place: int) -> str:

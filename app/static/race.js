@@ -6,8 +6,7 @@ const CHART = "#ss-race";
 const SPEEDS = [0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8];
 const FILLED_S = 8;  // a replay takes about as long, unless somebody chooses another speed
 const LOOK_MS = 250;
-const told = ((window.__stepscope ??= {}).race ??= {
-  at: null, playing: false, speed: 1, frames: 0, shown: null });
+const told = { at: null, playing: false, speed: 1, frames: 0, shown: null };
 
 const element = (tag, given = {}, ...inside) => {
   const made = document.createElement(tag);
@@ -60,6 +59,7 @@ class Player {
 
   // The chart comes and goes with the page's own mounts.
   find() {
+    if (window.__stepscope) window.__stepscope.race = told;  // live.js makes it
     const chart = document.querySelector(CHART);
     const drawn = chart?.layout?.meta?.race && !chart.hidden;
     this.bar.hidden = !drawn || !this.ready(chart.layout.meta.race);
@@ -130,7 +130,7 @@ class Player {
 
   apply() {
     const race = this.race;
-    this.button.textContent = this.playing ? "❚❚ Pause" : "▶ Replay";
+    this.button.textContent = this.playing ? "❚❚ Pause" : this.at == null ? "▶ Replay" : "▶ Play";
     if (!race) return;
     const at = this.at ?? race.end_s;
     this.cut(at);
