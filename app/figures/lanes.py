@@ -11,18 +11,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from app.figures.data import Figure, numbers, places
+from app.figures.data import Figure, places
+from app.figures.gaps import gap_notes, gap_range, gap_ticks, gap_traces
 from app.theme import CALLOUT_PX, Theme, axis, layout, note, rgba
-from app.units import count, duration, three
+from app.units import three
 
 HEIGHT_PX = 372
 MAX_LANES = 12
-BAD = 2.0
-"""A gap counts as bad from so many times its baseline on."""
-_MAX_DOTS, _MAX_BANDS, _MAX_LINE = 400, 300, 150
+_MAX_BANDS = 300
 _LANES_DOMAIN, _GAPS_DOMAIN = [0.47, 1.0], [0.0, 0.385]
-_DOTS = {"prefill": "prefill", "host": "overhead", "unexplained": "text"}
-_DECADE = (1.0, 2.0, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +50,17 @@ class Side:
 def lanes(a: Side | None, b: Side, look: Theme) -> Figure:
     """The whole picture; both sides of one span."""
     sides = [b] if a is None else [a, b]
-    slots = max(_slots(side) for side in sides)
+    rows = _rows(sides)
     data: list[dict[str, Any]] = []
     notes: list[dict[str, Any]] = []
     for place, side in enumerate(sides):
-        traces, texts = _side(side, slots, look)
+        traces, texts = _side(side, rows, look)
         data += [{**t, **_axes_of(place, lower)} for lower, t in traces]
         notes += [_placed(n, place, lower) for lower, n in texts]
     shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": 64, "r": 10, "t": 26, "b": 40})
-    shape |= _axes(sides, slots, look)
+    shape |= _axes(sides, rows, look)
     shape["annotations"] = notes
     return {"data": data, "layout": shape}
-
-
-def _slots(side: Side) -> int:
-    held = pd.concat([side.lanes["slot"], side.lives["slot"]])
-    return int(min(max(held.nunique(), 1), MAX_LANES))
 
 
 def _name(letter: str, number: int) -> str:
@@ -89,22 +81,21 @@ def _placed(text: dict[str, Any], place: int, lower: bool) -> dict[str, Any]:
 Placed = list[tuple[bool, dict[str, Any]]]
 
 
-def _side(side: Side, slots: int, look: Theme) -> tuple[Placed, Placed]:
+def _side(side: Side, rows: dict[int, int], look: Theme) -> tuple[Placed, Placed]:
     """Traces and annotations, each with whether it belongs to the lower axis."""
-    rows = _rows(side)
+    slots = max(len(rows), 1)
     above = [_band(side, kind, slots, look) for kind in ("others", "recompute", "focus")]
     above += [_alive(side, rows, look), *_bars(side, rows, look)]
-    below = [_baseline(side, look), _calm(side, look)]
-    below += [_bad(side, cause, look) for cause in _DOTS]
+    below = gap_traces(side.gaps, look)
     texts: Placed = [(False, _title(side, look))]
     texts += [(False, n) for n in _band_notes(side, slots, look)]
-    texts += [(True, n) for n in _gap_notes(side, look)]
+    texts += [(True, n) for n in gap_notes(side.baseline, side.worst, side.span_s, look)]
     return [(False, t) for t in above] + [(True, t) for t in below], texts
 
 
-def _rows(side: Side) -> dict[int, int]:
-    """Row of each slot that is drawn, 1 on top."""
-    held = pd.concat([side.lanes["slot"], side.lives["slot"]]).unique()
+def _rows(sides: list[Side]) -> dict[int, int]:
+    """Row of each slot that is drawn, 1 on top, the same on both sides."""
+    held = pd.concat([rows["slot"] for side in sides for rows in (side.lanes, side.lives)]).unique()
     return {int(slot): row for row, slot in enumerate(sorted(held)[:MAX_LANES], start=1)}
 
 
@@ -147,10 +138,6 @@ def _alive(side: Side, rows: dict[int, int], look: Theme) -> dict[str, Any]:
     }
 
 
-def _lines(name: str) -> dict[str, Any]:
-    return {"type": "scatter", "mode": "lines", "name": name, "connectgaps": False}
-
-
 def _bars(side: Side, rows: dict[int, int], look: Theme) -> list[dict[str, Any]]:
     shown = side.lanes[side.lanes["slot"].isin(list(rows))]
     known_speed = shown["speed"].notna()
@@ -189,68 +176,6 @@ def _bar(
     }
 
 
-def _baseline(side: Side, look: Theme) -> dict[str, Any]:
-    rows = side.gaps[side.gaps["baseline_s"].notna()]
-    rows = rows.iloc[:: max(1, -(-len(rows) // _MAX_LINE))]
-    return {
-        **_lines("baseline"),
-        "x": places(rows["x_s"], 3),
-        "y": numbers(rows["baseline_s"] * 1e3),
-        "line": {"color": look.text, "width": 1.5, "dash": "dash", "shape": "hv"},
-        "hovertemplate": "baseline %{y} ms<extra></extra>",
-    }
-
-
-def is_bad(gaps: pd.DataFrame) -> pd.Series[bool]:
-    """Gaps over twice their baseline; one without baseline is none."""
-    return gaps["inflation"].fillna(0.0) > BAD
-
-
-def _calm(side: Side, look: Theme) -> dict[str, Any]:
-    """Gaps that are not bad; where they are many, the median one of each bin."""
-    rows = side.gaps[~is_bad(side.gaps)].reset_index(drop=True)
-    if len(rows) > _MAX_DOTS:
-        bins = rows.index // -(-len(rows) // _MAX_DOTS)
-        rows = rows[["x_s", "itl_s"]].groupby(bins).median()
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "gaps",
-        "x": places(rows["x_s"], 3),
-        "y": numbers(rows["itl_s"] * 1e3),
-        "marker": {"color": look.decode, "size": 4},
-        "hovertemplate": "%{y} ms<extra></extra>",
-    }
-
-
-def _bad(side: Side, cause: str, look: Theme) -> dict[str, Any]:
-    rows = side.gaps[is_bad(side.gaps) & (side.gaps["cause"] == cause)]
-    if len(rows) > _MAX_DOTS:
-        rows = rows.nlargest(_MAX_DOTS, "itl_s")
-    marker = {
-        "color": look.fill(_DOTS[cause]),
-        "size": 10,
-        "line": {"color": look.text, "width": 1},
-    }
-    if cause != "prefill":
-        marker |= {"symbol": "circle-open", "size": 9, "line": {"width": 2}}
-    tells = [
-        f"{duration(t)} · ×{three(f)} · {count(n)} gaps · step {int(s)}"
-        for t, f, n, s in rows[["itl_s", "inflation", "gaps", "step"]].itertuples(index=False)
-    ]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": f"bad gaps, {cause}",
-        "x": places(rows["x_s"], 4),
-        "y": numbers(rows["itl_s"] * 1e3, 6),
-        "customdata": numbers(rows["inflation"], 6),
-        "text": tells,
-        "marker": marker,
-        "hovertemplate": "%{text}<extra></extra>",
-    }
-
-
 # --- words ---
 
 
@@ -278,53 +203,12 @@ def _band_notes(side: Side, slots: int, look: Theme) -> list[dict[str, Any]]:
     return found
 
 
-def _gap_notes(side: Side, look: Theme) -> list[dict[str, Any]]:
-    found = []
-    if side.baseline:
-        low = {"x": 0, "xanchor": "left", "xshift": 6, "y": 0, "yref": "domain"}
-        text = note(look, side.baseline, yanchor="bottom", **low)
-        found.append({**text, "font": {**text["font"], "color": look.muted}})
-    if side.worst is not None:
-        x, itl_s, words = side.worst
-        right = x > 0.62 * side.span_s
-        place = {"xanchor": "right" if right else "left", "xshift": -10 if right else 10}
-        y = float(np.log10(itl_s * 1e3))
-        found.append(note(look, words, CALLOUT_PX, x=round(x, 4), y=round(y, 4), **place))
-    return found
-
-
 # --- axes ---
 
 
-def gap_range(sides: list[Side]) -> tuple[float, float]:
-    """Ends of the log axis, ms: round numbers around all gaps and baselines."""
-    times = pd.concat([s.gaps[c] for s in sides for c in ("itl_s", "baseline_s")]).dropna() * 1e3
-    if times.empty:
-        return 1.0, 1000.0
-    low, high = float(times.min()), float(times.max())
-    return _round_down(low * 0.62), _round_up(max(high * 1.35, low * 8))
-
-
-def _round_down(value: float) -> float:
-    power = 10.0 ** np.floor(np.log10(value))
-    return float(max(n * power for n in _DECADE if n * power <= value * (1 + 1e-9)))
-
-
-def _round_up(value: float) -> float:
-    power = 10.0 ** np.floor(np.log10(value))
-    return float(min(n * power for n in (*_DECADE, 10.0) if n * power >= value * (1 - 1e-9)))
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    every = [n * 10.0**p for p in powers for n in _DECADE]
-    inside = [t for t in every if low <= t <= high]
-    return inside if len(inside) <= 8 else [t for t in inside if np.log10(t) % 1 < 1e-9]
-
-
-def _axes(sides: list[Side], slots: int, look: Theme) -> dict[str, Any]:
-    low, high = gap_range(sides)
-    ticks = _ticks(low, high)
+def _axes(sides: list[Side], rows: dict[int, int], look: Theme) -> dict[str, Any]:
+    low, high = gap_range([side.gaps for side in sides])
+    ticks = gap_ticks(low, high)
     ends = [float(np.log10(low)), float(np.log10(high))]
     out: dict[str, Any] = {}
     halves = [[0.0, 1.0]] if len(sides) == 1 else [[0.0, 0.487], [0.513, 1.0]]
@@ -339,8 +223,8 @@ def _axes(sides: list[Side], slots: int, look: Theme) -> dict[str, Any]:
             "slot" if first else "",
             domain=_LANES_DOMAIN,
             anchor=x,
-            **_lane_ticks(side, first),
-            range=[slots + 0.6, 0.4 - _LABEL_ROW],
+            **_lane_ticks(rows, first),
+            range=[max(len(rows), 1) + 0.6, 0.4 - _LABEL_ROW],
             showgrid=False,
             showline=False,
             ticks="",
@@ -363,8 +247,7 @@ def _axes(sides: list[Side], slots: int, look: Theme) -> dict[str, Any]:
 _LABEL_ROW = 1.3
 
 
-def _lane_ticks(side: Side, first: bool) -> dict[str, Any]:
-    rows = _rows(side)
+def _lane_ticks(rows: dict[int, int], first: bool) -> dict[str, Any]:
     names = [str(slot + 1) if first else "" for slot in rows]
     return {"tickvals": list(rows.values()), "ticktext": names}
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from app.figures.data import known, records
-from app.figures.lanes import is_bad
+from app.figures.gaps import is_bad
 from telemetry.queries import interference as queries
 from telemetry.reader import Reader
 

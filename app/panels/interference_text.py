@@ -7,7 +7,7 @@ from html import escape
 
 import pandas as pd
 
-from app.figures.lanes import BAD
+from app.figures.gaps import BAD
 from app.panels.interference_side import UNSEEN, Blame, Found
 from app.panels.markup import headline
 from app.units import count, duration, three

@@ -1,0 +1,135 @@
+"""Gaps between tokens on a log axis: the baseline, the calm ones, and the bad ones by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from app.figures.data import numbers, places
+from app.theme import CALLOUT_PX, Theme, note
+from app.units import count, duration, three
+
+BAD = 2.0
+"""A gap counts as bad from so many times its baseline on."""
+_MAX_DOTS, _MAX_LINE = 400, 150
+_DOTS = {"prefill": "prefill", "host": "overhead", "unexplained": "text"}
+_DECADE = (1.0, 2.0, 5.0)
+
+
+def is_bad(gaps: pd.DataFrame) -> pd.Series[bool]:
+    """Gaps over twice their baseline; one without baseline is none."""
+    return gaps["inflation"].fillna(0.0) > BAD
+
+
+def gap_traces(gaps: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
+    """gaps: rows of `queries.interference.gaps`, and x_s."""
+    bad = [_bad(gaps, cause, look) for cause in _DOTS]
+    return [_baseline(gaps, look), _calm(gaps, look), *bad]
+
+
+def _baseline(gaps: pd.DataFrame, look: Theme) -> dict[str, Any]:
+    rows = gaps[gaps["baseline_s"].notna()]
+    rows = rows.iloc[:: max(1, -(-len(rows) // _MAX_LINE))]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "baseline",
+        "connectgaps": False,
+        "x": places(rows["x_s"], 3),
+        "y": numbers(rows["baseline_s"] * 1e3),
+        "line": {"color": look.text, "width": 1.5, "dash": "dash", "shape": "hv"},
+        "hovertemplate": "baseline %{y} ms<extra></extra>",
+    }
+
+
+def _calm(gaps: pd.DataFrame, look: Theme) -> dict[str, Any]:
+    """Gaps that are not bad; where they are many, the median one of each bin."""
+    rows = gaps[~is_bad(gaps)].reset_index(drop=True)
+    if len(rows) > _MAX_DOTS:
+        bins = rows.index // -(-len(rows) // _MAX_DOTS)
+        rows = rows[["x_s", "itl_s"]].groupby(bins).median()
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "gaps",
+        "x": places(rows["x_s"], 3),
+        "y": numbers(rows["itl_s"] * 1e3),
+        "marker": {"color": look.decode, "size": 4},
+        "hovertemplate": "%{y} ms<extra></extra>",
+    }
+
+
+def _bad(gaps: pd.DataFrame, cause: str, look: Theme) -> dict[str, Any]:
+    rows = gaps[is_bad(gaps) & (gaps["cause"] == cause)]
+    if len(rows) > _MAX_DOTS:
+        rows = rows.nlargest(_MAX_DOTS, "itl_s")
+    marker = {
+        "color": look.fill(_DOTS[cause]),
+        "size": 10,
+        "line": {"color": look.text, "width": 1},
+    }
+    if cause != "prefill":
+        marker |= {"symbol": "circle-open", "size": 9, "line": {"width": 2}}
+    tells = [
+        f"{duration(t)} · ×{three(f)} · {count(n)} gaps · step {int(s)}"
+        for t, f, n, s in rows[["itl_s", "inflation", "gaps", "step"]].itertuples(index=False)
+    ]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": f"bad gaps, {cause}",
+        "x": places(rows["x_s"], 4),
+        "y": numbers(rows["itl_s"] * 1e3, 6),
+        "customdata": numbers(rows["inflation"], 6),
+        "text": tells,
+        "marker": marker,
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+
+
+def gap_notes(
+    baseline: str, worst: tuple[float, float, str] | None, span_s: float, look: Theme
+) -> list[dict[str, Any]]:
+    """Names the dashed line, and calls out a gap: (x_s, itl_s, words)."""
+    found = []
+    if baseline:
+        low = {"x": 0, "xanchor": "left", "xshift": 6, "y": 0, "yref": "domain"}
+        text = note(look, baseline, yanchor="bottom", **low)
+        found.append({**text, "font": {**text["font"], "color": look.muted}})
+    if worst is not None:
+        x, itl_s, words = worst
+        right = x > 0.62 * span_s
+        place = {"xanchor": "right" if right else "left", "xshift": -10 if right else 10}
+        y = float(np.log10(itl_s * 1e3))
+        found.append(note(look, words, CALLOUT_PX, x=round(x, 4), y=round(y, 4), **place))
+    return found
+
+
+def gap_range(sides: Sequence[pd.DataFrame]) -> tuple[float, float]:
+    """Ends of the log axis, ms: round numbers around all gaps and baselines."""
+    times = pd.concat([gaps[c] for gaps in sides for c in ("itl_s", "baseline_s")]).dropna() * 1e3
+    if times.empty:
+        return 1.0, 1000.0
+    low, high = float(times.min()), float(times.max())
+    return _round_down(low * 0.62), _round_up(max(high * 1.35, low * 8))
+
+
+def _round_down(value: float) -> float:
+    power = 10.0 ** np.floor(np.log10(value))
+    return float(max(n * power for n in _DECADE if n * power <= value * (1 + 1e-9)))
+
+
+def _round_up(value: float) -> float:
+    power = 10.0 ** np.floor(np.log10(value))
+    return float(min(n * power for n in (*_DECADE, 10.0) if n * power >= value * (1 - 1e-9)))
+
+
+def gap_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 of each decade, or its ones alone where they are many."""
+    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    every = [n * 10.0**p for p in powers for n in _DECADE]
+    inside = [t for t in every if low <= t <= high]
+    return inside if len(inside) <= 8 else [t for t in inside if np.log10(t) % 1 < 1e-9]
