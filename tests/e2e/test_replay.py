@@ -25,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def opened(page: Page, server: Server) -> None:
     """The question is the third way to look at the page."""
     page.goto(f"{server.url}/scheduling")
-    page.get_by_role("button", name="What if", exact=True).click()
+    page.get_by_role("radio", name="What if", exact=True).click()
     expect(page.get_by_text("What would another schedule have done")).to_be_visible(timeout=30_000)
 
 
