@@ -41,6 +41,8 @@ def panels(
     rows = records(queries.legs(reader, run_id, race_row["race"]))
     modes = [str(mode) for mode in race_row["modes"]]
     recording = moment.is_live and race_row["ending"] is None
+    if not rows:
+        return _nothing_yet(race_row, modes, recording)
     legs = [_kept(reader, run_id, race_row, row) for row in rows]
     figure = race(str(race_row["race"]), legs, modes, recording, look)
     return View(
@@ -84,6 +86,14 @@ def _none(reader: Reader, run_id: str, moment: Moment) -> View:
     if newest is not None:
         html["counter"] = f"step {count(newest['step'])}"
     return View(html={**html, "blank": empty("No race yet", what)})
+
+
+def _nothing_yet(race_row: dict[str, Any], modes: list[str], recording: bool) -> View:
+    what = f"{' and '.join(modes)}, one after the other, on the same requests."
+    if not recording:
+        what = "It ended before its first request arrived."
+    html = {"headline": _headline(race_row, [], modes, recording), "counter": _steps([])}
+    return View(html={**html, "window": "as recorded", "blank": empty("Nothing raced yet", what)})
 
 
 # --- one leg ---

@@ -173,6 +173,8 @@ def test_each_leg_is_drawn_while_it_records(store: Store) -> None:
     begin(simulation, "r")
     reader = wrote(store, simulation)
     assert "about to begin" in view(reader).html["headline"]
+    assert view(reader).figures == {}
+    assert "static and continuous, one after the other" in view(reader).html["blank"]
     start(simulation, "r", 0, "static")
     for _ in range(30):
         simulation.advance()
