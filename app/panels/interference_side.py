@@ -141,7 +141,9 @@ def blamed(gaps: pd.DataFrame, prompts: pd.DataFrame, requests: pd.DataFrame) ->
     facts = {int(r["request_id"]): r for r in records(requests)}
     named = [_request(int(str(who)), rows, prompts, facts) for who, rows in by_request]
     named.sort(key=lambda b: (not b.injected, -(b.worst_s or 0.0), -(b.lost_s or 0.0)))
-    shown = [b for b in named if b.injected or (b.inflation or UNSEEN) >= UNSEEN][:MOST_NAMED]
+    shown = [b for b in named if b.injected or (b.inflation or 0.0) >= UNSEEN][:MOST_NAMED]
+    if not shown and named and named[0].inflation is None:
+        shown = named[:1]  # nothing to hold it against, but it may be the one
     rest = {b.request_id for b in named} - {b.request_id for b in shown}
     others = [rows for who, rows in by_request if who in rest]
     together = [_sum("others", pd.concat(others), many=len(others))] if others else []

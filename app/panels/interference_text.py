@@ -29,13 +29,14 @@ def long(strong: str, rest: str) -> str:
 
 
 def _beside(a: Found, b: Found) -> str:
-    """What became of it on the other side: "Chunked at 64: 46 ms (×3.4, 144 gaps over 2×)"."""
+    """What became of it on the other side: "Chunked at 64: 46 ms (×3.4, 144 gaps)"."""
     focus, before = b.focus, a.focus
     if focus is None or focus.worst_s is None:
         return f"B, {_mode(b).lower()}: {_lower(_no_prompt(b))}"
-    rest = f"{_mode(b)}: {duration(focus.worst_s)} ({_size(focus)})"
+    size = f"×{three(focus.inflation)}, {_many(focus.over, 'gap')}"
+    rest = f"{_mode(b)}: {duration(focus.worst_s)} ({size})"
     if before is not None and before.ttft_s is not None and focus.ttft_s is not None:
-        rest += f", its own TTFT {duration(before.ttft_s)} → {duration(focus.ttft_s)}"
+        rest += f", TTFT {duration(before.ttft_s)} → {duration(focus.ttft_s)}"
     return f"{rest}."
 
 

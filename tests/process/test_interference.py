@@ -193,7 +193,7 @@ def test_both_beside_each_other_say_what_chunking_did(
     text = view.html["headline"]
     assert f"Chunked at {BUDGET}: " in text
     assert f"(×{three(factor)}, " in text
-    assert "its own TTFT" in text
+    assert ", TTFT " in text
     texts = [n["text"] for n in view.figures["interference"]["layout"]["annotations"]]
     assert f"<b>B · chunked, {BUDGET} tokens a step · chosen steps</b>" in texts
     assert "<b>A · continuous · pinned</b>" in texts
