@@ -11,16 +11,17 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.replay.predict import Fitted, Predictor
+from app.replay.predict import DRAWS, Fitted, Predictor
 from app.replay.sweep import Grid, Targets, sweep
 from engine.errors import UserError
 from engine.replay.recording import Recording, Settings
 
 _NICE = 5  # behind the engine that runs beside it
-_MOST_STEPS = 60_000  # of all draws together, so that an answer takes seconds
+_MOST_STEPS = 60_000  # of all replays together, so that an answer takes seconds
+_LEAST_REQUESTS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +36,33 @@ class Job:
 
 
 def answer(job: Job, tell: Callable[[int, int], None]) -> dict[str, Any]:
-    """As `stepscope replay` has it. Raises UserError."""
+    """As `stepscope replay` has it, but of a long run less. Raises UserError."""
     fitted = Fitted.of(job.recording)
+    found = _predicted(job, fitted, tell) if job.grid is None else _swept(job, fitted, tell)
+    return {**job.told, **found, "model": fitted.to_json()}
+
+
+def _predicted(job: Job, fitted: Fitted, tell: Callable[[int, int], None]) -> dict[str, Any]:
+    draws = max(1, min(DRAWS, _MOST_STEPS // len(job.recording.steps)))
     with Predictor(fitted) as predictor:
-        if job.grid is None:
-            draws = _draws(job.recording, 8)
-            found = predictor.predict(job.settings, draws, lambda done: tell(done, draws))
-            return {**job.told, "predicted": found, "model": fitted.to_json()}
-        points = len(job.grid.points(job.settings))
-        draws = _draws(job.recording, 3 * points) // points or 1
-        rows = sweep(
-            predictor, job.settings, job.grid, job.targets, draws, lambda done: tell(done, points)
+        found = predictor.predict(job.settings, draws, lambda done: tell(done, draws))
+    return {"predicted": found}
+
+
+def _swept(job: Job, fitted: Fitted, tell: Callable[[int, int], None]) -> dict[str, Any]:
+    """All steps are fitted; of a long run the last requests are replayed, and that is told."""
+    grid, arrivals = job.grid or Grid(), job.recording.arrivals
+    points = len(grid.points(job.settings))
+    share = _MOST_STEPS / (points * len(job.recording.steps))
+    kept = arrivals[-max(_LEAST_REQUESTS, int(share * len(arrivals))) :]
+    part = replace(fitted, recording=replace(job.recording, arrivals=kept))
+    with Predictor(part) as predictor:
+        found = sweep(
+            predictor, job.settings, grid, job.targets, 1, lambda done: tell(done, points)
         )
-        return {**job.told, **rows, "model": fitted.to_json()}
-
-
-def _draws(recording: Recording, wanted: int) -> int:
-    """Fewer for a long recording, whose figures differ less from draw to draw."""
-    return max(1, min(wanted, _MOST_STEPS // len(recording.steps)))
+    if len(kept) < len(arrivals):
+        found["skipped"].insert(0, f"Replayed are the last {len(kept):,} requests of a long run.")
+    return found
 
 
 def main() -> None:

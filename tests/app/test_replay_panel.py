@@ -10,6 +10,7 @@ import pytest
 
 from app.panels import replay as panel
 from app.replay.jobs import Jobs, Work
+from app.replay.sweep import Grid
 from app.replay.worker import Job, answer
 from engine.replay.recording import Recording
 from telemetry.clock import now_ns, sleep_s
@@ -150,6 +151,21 @@ def wait(work: Work, timeout_s: float = 120) -> None:
 
 
 TOLD = {"recorded": SUMMARY, "requests_left_out": 0, "notes": []}
+
+
+def test_a_sweep_of_a_long_run_replays_its_end_and_says_so(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = recorded(blank(arrivals(80)), Machine())
+    job = Job(long, TOLD, long.settings, Grid(("chunked",), (64, 256)))
+    whole = answer(job, lambda done, total: None)
+    assert {row["predicted"]["requests"] for row in whole["rows"]} == {80}
+    assert whole["skipped"] == []
+    monkeypatch.setattr("app.replay.worker._MOST_STEPS", len(long.steps))
+    part = answer(job, lambda done, total: None)
+    assert {row["predicted"]["requests"] for row in part["rows"]} == {50}
+    assert part["skipped"] == ["Replayed are the last 50 requests of a long run."]
+    assert part["model"] == whole["model"], "all steps are fitted all the same"
 
 
 @pytest.mark.process
