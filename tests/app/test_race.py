@@ -30,8 +30,8 @@ def finished() -> Iterator[Reader]:
     store.close()
 
 
-def view(reader: Reader, moment: Moment = LIVE, **params: str) -> View:
-    return race.panels(reader, RUN_ID, params, LIGHT, moment)
+def view(reader: Reader, moment: Moment = LIVE) -> View:
+    return race.panels(reader, RUN_ID, {}, LIGHT, moment)
 
 
 def wrote(store: Store, simulation: Simulation) -> Reader:
@@ -236,10 +236,9 @@ def test_a_prompt_that_somebody_typed_is_nobody_s_request(store: Store) -> None:
 def test_the_newest_race_is_shown_unless_one_is_named(store: Store) -> None:
     reader = wrote(store, raced("second", raced("first")))
     assert list(queries.races(reader, RUN_ID)["race"]) == ["first", "second"]
-    shown = [
-        view(reader, **params).figures["race"]["layout"]["meta"]["race"]["race"]
-        for params in ({}, {"race": "first"}, {"race": "no such"})
-    ]
+    asked: list[dict[str, str]] = [{}, {"race": "first"}, {"race": "no such"}]
+    made = [race.panels(reader, RUN_ID, params, LIGHT, LIVE) for params in asked]
+    shown = [v.figures["race"]["layout"]["meta"]["race"]["race"] for v in made]
     assert shown == ["second", "first", "second"]
 
 

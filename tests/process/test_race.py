@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.figures.data import records
 from app.headless import run_headless
 from app.race import Plan, RaceError, Races
 from app.wiring import Session
@@ -36,9 +37,8 @@ def recorded(session: Session) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The newest race and its legs."""
     assert session.run_id is not None
     with session.store.reader() as reader:
-        newest = races(reader, session.run_id).to_dict("records")[-1]
-        rows = legs(reader, session.run_id, newest["race"]).to_dict("records")
-    return dict(newest), [dict(row) for row in rows]
+        newest = records(races(reader, session.run_id))[-1]
+        return newest, records(legs(reader, session.run_id, newest["race"]))
 
 
 def over(session: Session) -> bool:
