@@ -32,6 +32,7 @@ const FOLLOW = "follow";
 const PATIENCE_MS = 2500;
 // A press that moves less far is a click, and a thin bar may be missed by as much; CSS pixels.
 const SLACK_PX = 4;
+const DOUBLE_MS = 500;
 
 // `layout.meta` says what a chart can choose. selects: {axis: "step", or the instant of its zero as
 // nanoseconds}; a drag along that axis is a window of steps. steps: {by, first, last}: a click on a
@@ -81,7 +82,7 @@ export class Chart {
       if (this.base.meta?.steps?.by === "point") this.chooseStep(point?.customdata);
     });
     this.clicks();
-    this.div.addEventListener("dblclick", () => this.reset());
+    this.div.addEventListener("dblclick", () => this.double());
     this.div.addEventListener("mousemove", (e) => { if (e.isTrusted) this.pointer = e; });
     this.div.addEventListener("mouseleave", () => { this.pointer = null; });
     this.sized = new ResizeObserver(() => {
@@ -150,11 +151,15 @@ export class Chart {
     return best.step;
   }
 
-  // A double click shows all again: the newest steps, where the window was held.
+  // A double click shows all again: the newest steps, where the window was held. Plotly tells of it
+  // unless the figure was drawn between the clicks, the page always: once is enough.
   double() {
     this.reset();
     const held = new URLSearchParams(location.search).has("first");
-    if (held && this.report && this.base.meta?.selects) this.report(FOLLOW);
+    const told = performance.now() - (this.let ?? -Infinity) < DOUBLE_MS;
+    if (told || !held || !this.report || !this.base.meta?.selects) return;
+    this.let = performance.now();
+    this.report(FOLLOW);
   }
 
   // Plotly keeps a person's ranges for as long as uirevision stays.
