@@ -1,0 +1,369 @@
+"""The window of steps in a real browser: dragged, clicked, linked, released, and of a past run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from telemetry.store import Store
+from tests.app.synthetic import RUN_ID, race
+from tests.e2e.conftest import Server, started
+from tests.e2e.looks import folder, screenshots
+from tests.e2e.test_demo import RANGES, counter, open_page, updates, wait_updates
+
+pytestmark = [pytest.mark.browser, pytest.mark.process]
+
+STRIP = "document.querySelector('#ss-strip')"
+STEPS = f"({STRIP}?.data ?? []).slice(0, 2).flatMap(t => t.customdata).sort((a, b) => a - b)"
+PAGES = ("Roofline", "Scheduling", "KV cache", "Requests", "Interference")
+
+
+def address(page: Page) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(page.url).query).items()}
+
+
+def drag(page: Page, chart: str, start: float, end: float) -> None:
+    """From one share of the chart's first row to another, at half its height."""
+    box = page.locator(f"#ss-{chart} .nsewdrag").first.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + start * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + end * box["width"], y, steps=6)
+    page.mouse.up()
+    # Off the chart: a label of the pointer's would lie over it.
+    page.mouse.move(box["x"], 5)
+
+
+def wait_held(page: Page) -> tuple[int, int]:
+    """Steps of the window, once address, counter and stream have it."""
+    page.wait_for_function("location.search.includes('first=')")
+    here = address(page)
+    steps = int(here["first"]), int(here["last"])
+    page.wait_for_function(
+        "text => document.querySelector('#ss-counter')?.textContent === text",
+        arg=f"steps {steps[0]:,} to {steps[1]:,}",
+    )
+    return steps
+
+
+def hold(page: Page, start: float = 0.4, end: float = 0.9) -> tuple[int, int]:
+    drag(page, "strip", start, end)
+    return wait_held(page)
+
+
+def wait_drawn(page: Page, first: int, last: int) -> None:
+    """The strip has a bar for each step of the window, and nothing beside them."""
+    page.wait_for_function(
+        f"([a, b]) => {{ const s = {STEPS}; "
+        "return s[0] === a && s.at(-1) === b && s.length === b - a + 1; }",
+        arg=[first, last],
+    )
+
+
+def follow(page: Page) -> None:
+    page.locator("#ss-window button").click()
+    wait_following(page)
+
+
+def wait_following(page: Page) -> None:
+    page.wait_for_function(
+        "document.querySelector('#ss-window')?.textContent.startsWith('following')"
+    )
+
+
+def steps_of_range(page: Page, start: float, end: float) -> list[int]:
+    """Steps whose bars touch that part of the strip's axis, from what is drawn."""
+    found: list[int] = page.evaluate(
+        f"([a, b]) => {{ const d = {STRIP}; const [l, h] = d.layout.xaxis.range; const out = [];"
+        "for (const t of d.data.slice(0, 2)) t.x.forEach((x, i) => {"
+        "if (x + t.width[i] / 2 > l + a * (h - l) && x - t.width[i] / 2 < l + b * (h - l))"
+        "out.push(t.customdata[i]); }); return out.sort((a, b) => a - b); }",
+        [start, end],
+    )
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A database that holds a run already, beside the live one."""
+    into = tmp_path_factory.mktemp("serve")
+    store = Store(into / "demo.duckdb")
+    race().write(store)
+    store.close()
+    with started(into) as made:
+        made.wait_ready()
+        yield made
+
+
+@pytest.fixture
+def live(page: Page, server: Server) -> Page:
+    """Live with some dozen steps."""
+    open_page(page, server)
+    page.wait_for_function(
+        "+document.querySelector('#ss-counter')?.textContent.replace(/\\D/g, '') > 60"
+    )
+    wait_updates(page, 2)
+    return page
+
+
+def paused(page: Page) -> None:
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Resume").wait_for()
+    page.wait_for_function(
+        "document.querySelector('#ss-headline')?.textContent.startsWith('Paused')"
+    )
+
+
+def resume(page: Page) -> None:
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("button", name="Pause").wait_for()
+
+
+def test_it_follows_until_somebody_drags(live: Page) -> None:
+    assert live.inner_text("#ss-window") == "following · 30 s"
+    first, last = hold(live)
+    wait_drawn(live, first, last)
+    assert re.fullmatch(r"held [\d.]+ m?s · follow", live.inner_text("#ss-window"))
+    assert live.inner_text("#ss-headline").startswith(f"Steps {first:,} to {last:,}, ")
+    drawn = live.evaluate(STEPS)
+    seen = live.evaluate("window.__stepscope.seq")
+    live.wait_for_timeout(2500)
+    assert live.evaluate(STEPS) == drawn
+    assert live.evaluate("window.__stepscope.seq") - seen < 6
+    assert "run" in address(live)
+
+
+def test_what_was_dragged_over_is_what_is_held(live: Page) -> None:
+    """While it is paused the strip stands still, so both can be compared."""
+    paused(live)
+    try:
+        wanted = steps_of_range(live, 0.3, 0.8)
+        assert hold(live, 0.3, 0.8) == (wanted[0], wanted[-1])
+        wait_drawn(live, wanted[0], wanted[-1])
+    finally:
+        resume(live)
+
+
+def test_a_drag_within_it_narrows_it_and_a_double_click_follows(live: Page) -> None:
+    first, last = hold(live)
+    wait_drawn(live, first, last)
+    drag(live, "strip", 0.3, 0.7)
+    live.wait_for_function(f"!location.search.includes('first={first}&')")
+    inner = wait_held(live)
+    assert first < inner[0] <= inner[1] < last
+    wait_drawn(live, *inner)
+    box = live.locator("#ss-strip .nsewdrag").nth(1).bounding_box()
+    assert box is not None
+    live.mouse.dblclick(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    live.wait_for_function("!location.search.includes('first=')")
+    wait_following(live)
+
+
+def test_the_window_is_the_same_on_every_page(live: Page) -> None:
+    first, last = hold(live)
+    for name in PAGES:
+        live.get_by_role("link", name=name, exact=True).click()
+        live.wait_for_function(
+            "path => location.pathname.endsWith(path)", arg=name.lower().replace(" ", "-")
+        )
+        assert wait_held(live) == (first, last)
+        urls = live.evaluate("[...window.__stepscope.streams.keys()]")
+        mine = [u for u in urls if name.lower().replace(" ", "-") in u]
+        assert mine
+        assert all(f"first={first}&last={last}" in url for url in mine)
+    live.get_by_role("link", name="Live", exact=True).click()
+    assert wait_held(live) == (first, last)
+    wait_drawn(live, first, last)
+
+
+def test_pages_draw_the_window(live: Page) -> None:
+    first, last = hold(live)
+    live.get_by_role("link", name="Roofline", exact=True).click()
+    live.wait_for_selector("#ss-roofline .main-svg")
+    wait_held(live)
+    drawn = live.evaluate(
+        "document.querySelector('#ss-roofline')?.data"
+        ".filter(t => ['decode', 'with prefill', 'live'].includes(t.name))"
+        ".flatMap(t => t.customdata)"
+    )
+    assert first <= min(drawn)
+    assert max(drawn) == last
+    live.get_by_role("link", name="Scheduling", exact=True).click()
+    live.wait_for_selector("#ss-gantt .main-svg")
+    title = f"seconds before the end of step {last:,}"
+    live.wait_for_function(
+        "t => document.querySelector('#ss-gantt')?.layout?.xaxis.title.text === t", arg=title
+    )
+
+
+def test_a_colleague_opens_the_same_view_from_the_link(
+    live: Page, browser: Browser, server: Server
+) -> None:
+    first, last = hold(live)
+    live.get_by_role("link", name="Scheduling", exact=True).click()
+    wait_held(live)
+    other = browser.new_page(viewport={"width": 1280, "height": 720})
+    try:
+        other.goto(live.url)
+        other.wait_for_selector("#ss-gantt .main-svg")
+        assert wait_held(other) == (first, last)
+        assert other.inner_text("#ss-headline") == live.inner_text("#ss-headline")
+        follow(other)
+        assert "first" not in address(other)
+        assert wait_held(live) == (first, last)  # a window is a tab's own
+    finally:
+        other.close()
+
+
+def test_follow_shows_the_newest_steps_again(live: Page) -> None:
+    _, last = hold(live)
+    follow(live)
+    live.wait_for_function(f"{STEPS}.at(-1) > {last}")
+    assert not {"first", "last", "step", "run"} & set(address(live))
+    before = counter(live)
+    live.wait_for_function(
+        f"+document.querySelector('#ss-counter')?.textContent.replace(/\\D/g, '') > {before}"
+    )
+
+
+def test_the_control_can_be_reached_by_keyboard(live: Page) -> None:
+    hold(live)
+    live.locator("#ss-window button").focus()
+    live.keyboard.press("Enter")
+    live.wait_for_function("!location.search.includes('first=')")
+
+
+def click_bar(page: Page) -> int:
+    """Near the top of the row, above the bar in the middle, which may be short."""
+    box = page.locator("#ss-strip .nsewdrag").first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + 4)
+    page.wait_for_function("location.search.includes('step=')")
+    return int(address(page)["step"])
+
+
+def test_a_click_on_a_step_explains_it(live: Page, server: Server) -> None:
+    step = click_bar(live)
+    wait_held(live)
+    live.wait_for_function(
+        "s => document.querySelector('#ss-headline')?.textContent.startsWith(s)",
+        arg=f"Step {step:,}, ",
+    )
+    live.wait_for_selector("#ss-answer .shares")
+    assert f"Who got what in step {step:,} · " in live.inner_text("#ss-answer")
+    titles = live.evaluate(
+        "[...document.querySelectorAll('#ss-anatomy .annotation-text')].map(e => e.textContent)"
+    )
+    assert any(f"selected step {step:,}" in t for t in titles)
+    marked = live.evaluate(f"{STRIP}.data.some(t => t.name === 'selected')")
+    assert marked
+    live.get_by_role("link", name="Roofline", exact=True).click()
+    live.wait_for_function(
+        "s => document.querySelector('#ss-headline')?.textContent.startsWith(s)",
+        arg=f"Step {step:,}: ",
+    )
+    live.wait_for_function(
+        "s => document.querySelector('#ss-roofline')?.data"
+        "?.find(t => t.name === 'live').customdata[0] === s",
+        arg=step,
+    )
+
+
+def test_while_paused_a_click_says_who_got_what_and_step_moves_on(live: Page) -> None:
+    paused(live)
+    try:
+        newest = counter(live)
+        step = click_bar(live)
+        live.wait_for_function(
+            "s => document.querySelector('#ss-answer')?.textContent.includes(s)",
+            arg=f"Who got what in step {step:,}",
+        )
+        live.get_by_role("button", name="Step", exact=True).click()
+        live.wait_for_function("!location.search.includes('first=')")
+        live.wait_for_function(
+            f"document.querySelector('#ss-counter')?.textContent === 'step {newest + 1:,}'"
+        )
+    finally:
+        resume(live)
+
+
+def test_a_zoom_on_another_chart_survives_the_choice_of_a_window(live: Page) -> None:
+    """Only axes of time or of steps choose: the plane of the roofline still zooms."""
+    live.get_by_role("link", name="Roofline", exact=True).click()
+    live.wait_for_selector("#ss-roofline .main-svg")
+    box = live.locator("#ss-roofline .nsewdrag").first.bounding_box()
+    assert box is not None
+    live.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 0.2 * box["height"])
+    live.mouse.down()
+    live.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.7 * box["height"], steps=6)
+    live.mouse.up()
+    live.wait_for_timeout(300)
+    zoomed = live.evaluate(RANGES)
+    seen = updates(live)
+    live.wait_for_function(f"window.__stepscope.updates > {seen + 3}")
+    assert live.evaluate(RANGES) == pytest.approx(zoomed)
+    assert "first" not in address(live)
+
+
+def test_drag_on_an_axis_of_steps(live: Page) -> None:
+    live.goto(f"{live.url.split('?')[0]}scheduling?x=steps")
+    live.wait_for_function(
+        "document.querySelector('#ss-gantt')?.layout?.xaxis.title.text === 'step'"
+    )
+    low, high = live.evaluate("document.querySelector('#ss-gantt')?.layout.xaxis.range")
+    drag(live, "gantt", 0.25, 0.75)
+    first, last = wait_held(live)
+    # The axis may have moved on while it was dragged over.
+    assert low < first < last < high + (high - low)
+    live.wait_for_function(
+        "([a, b]) => { const r = document.querySelector('#ss-gantt')?.layout.xaxis.range;"
+        "return r[0] === a && r[1] >= b; }",
+        arg=[first, last],
+    )
+
+
+def test_screenshots_of_a_held_window(
+    live: Page, browser: Browser, server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    click_bar(live)
+    wait_held(live)
+    into = folder(tmp_path_factory.mktemp("shots"))
+    made = screenshots(
+        browser, live.url, "live-held", into, lambda p: p.wait_for_selector("#ss-answer .shares")
+    )
+    assert len(made) == 2
+
+
+def test_a_past_run_opens_at_its_end_and_holds_too(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/?run={RUN_ID}")
+    page.wait_for_selector("#ss-strip .main-svg")
+    page.wait_for_function("document.querySelector('#ss-counter')?.textContent === 'step 967'")
+    assert page.inner_text("#ss-window") == "its last 30 s"
+    drag(page, "strip", 0.9, 0.99)
+    first, last = wait_held(page)
+    assert first < last <= 967
+    assert address(page)["run"] == RUN_ID
+    assert page.inner_text("#ss-headline").startswith(f"Steps {first:,} to {last:,}, continuous")
+    page.locator("#ss-window button", has_text="show its end").click()
+    page.wait_for_function("document.querySelector('#ss-counter')?.textContent === 'step 967'")
+    assert set(address(page)) == {"run"}
+
+
+def test_a_window_goes_with_its_run(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/?run={RUN_ID}&first=100&last=140&step=120")
+    assert wait_held(page) == (100, 140)
+    page.wait_for_function(
+        "document.querySelector('#ss-headline')?.textContent.startsWith('Step 120, ')"
+    )
+    page.get_by_role("combobox", name="Run", exact=True).click()
+    page.get_by_role("option", name=re.compile("live run")).click()
+    page.wait_for_function("!location.search.includes('first=')")
+    page.wait_for_function(
+        "document.querySelector('#ss-window')?.textContent.startsWith('following')"
+    )
+    assert "run" not in address(page)
