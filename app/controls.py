@@ -20,6 +20,7 @@ from app.amounts import (
 from app.arrivals import OFF, Arrivals, ArrivalsError, choices, parse
 from app.follow import changed, follow, tell_refusals
 from app.frame import REFRESH_S
+from app.race import races
 from app.units import si
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ def load_controls(is_live: bool) -> None:
         horizontal=True, width="content", vertical_alignment="center", gap="xsmall", wrap=False
     ):
         if current and current.ready and current.status:
-            _load_boxes(current.ready, current.status, not is_live)
-            _limit_boxes(current.ready, current.status, not is_live)
+            off = not is_live or races().holds
+            _load_boxes(current.ready, current.status, off)
+            _limit_boxes(current.ready, current.status, off)
         else:
             _unknown_boxes()
 

@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app import state
+from app.race import races
 from telemetry.clock import now_ns
 
 # A change that the engine has not confirmed by then was refused: show what is real again.
@@ -38,10 +39,11 @@ def follow(key: str, actual: Any) -> None:
 def changed(key: str, send: Callable[[state.Session, Any], Any]) -> None:
     """on_change of a followed widget: send its new value to the engine.
 
+    While a race runs the controls are off: what comes nevertheless is an echo of an older value.
     send may return how the engine's confirmation will read, where a person typed it otherwise.
     """
     current, value = state.session(), st.session_state[key]
-    if current is None or value is None or _is_echo(key, value):
+    if current is None or value is None or _is_echo(key, value) or races().holds:
         return
     st.session_state[f"{key}:sent"] = (value, now_ns() + int(PATIENCE_S * 1e9))
     try:

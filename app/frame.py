@@ -15,6 +15,7 @@ from app.live.component import html, live
 from app.live.views import LIVE
 from app.panels import markup
 from app.panels.modelled import is_modelled, short_device
+from app.race import races
 from telemetry.queries.live import past_runs
 
 REFRESH_S = 1.0
@@ -142,7 +143,7 @@ def _engine_controls(is_live: bool) -> None:
             names,
             key="scheduler",
             required=status is not None,
-            disabled=off,
+            disabled=off or races().holds,
             label_visibility="collapsed",
             on_change=changed,
             args=("scheduler", lambda engine, name: engine.configure(scheduler=name)),

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from app import state
+from telemetry.clock import NS_PER_S, now_ns
 from telemetry.errors import StoreError
 from telemetry.queries.live import busy
 from telemetry.queries.race import reached
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_REQUESTS, MOST_SLOTS = 400, 256
 _LOOK_S = 0.1
+_SETTLE_NS = 3 * NS_PER_S
 
 
 class RaceError(ValueError):
@@ -54,6 +56,7 @@ class Races:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._current: _Race | None = None
+        self._until_ns = 0
 
     def start(self, session: state.Session, plan: Plan) -> None:
         """Returns at once. Raises RaceError, with nothing changed."""
@@ -72,6 +75,16 @@ class Races:
     @property
     def running(self) -> bool:
         return self._current is not None and self._current.is_alive()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the engine's settings are the race's: until every tab has seen them go back.
+
+        A tab's timed rerun may still carry what it showed a moment ago, which is nobody's choice.
+        """
+        if self.running:
+            self._until_ns = now_ns() + _SETTLE_NS
+        return now_ns() < self._until_ns
 
     def cancel(self) -> None:
         """End the race that runs; the engine goes back to what it did before."""

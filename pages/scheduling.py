@@ -5,58 +5,23 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app import race_controls
-from app.controls import controls_row, load_controls
+from app import race_controls, scheduling_controls
+from app.controls import choice, controls_row
 from app.figures import gantt, race
 from app.frame import Frame, frame, headline
 from app.live.component import figure, html, live, race_bar
 from app.replay.ask import ask_replay
 
-NOW, RACE, WHAT_IF = "Now", "Race", "What if"
-SPANS = {"5 s": "5", "20 s": "20", "60 s": "60", "5 min": "300"}
-LANES = {
-    "slots over time": ("slot", "time"),
-    "slots over steps": ("slot", "steps"),
-    "requests over time": ("request", "time"),
-    "requests over steps": ("request", "steps"),
-}
+VIEWS = {"now": "Now", "race": "Race", "what-if": "What if"}
 COLUMNS = "minmax(0, 1fr) 172px"
 
 
-def choice(key: str, options: list[str], default: str) -> str:
-    """A small switch, kept in the address so that a view can be shared."""
-    return str(
-        st.segmented_control(
-            key,
-            options,
-            key=key,
-            default=default,
-            required=True,
-            label_visibility="collapsed",
-            bind="query-params",
-        )
-    )
-
-
-def chosen(key: str, options: list[str], index: int, width: int) -> str:
-    """As choice, in a box where a row has no room for more."""
-    return str(
-        st.selectbox(
-            key,
-            options,
-            index,
-            key=key,
-            width=width,
-            label_visibility="collapsed",
-            bind="query-params",
-        )
-    )
-
-
-def now_controls(page: Frame) -> dict[str, str]:
-    load_controls(page.is_live)
-    rows, x = LANES[chosen("lanes", list(LANES), 0, 176)]
-    return {"x": x, "rows": rows, "span": SPANS[chosen("span", list(SPANS), 1, 84)]}
+def shown(page: Frame, controls: Callable[[Frame], dict[str, str]]) -> dict[str, str]:
+    with bar:
+        params = controls(page)
+    with spot:
+        headline(page, **params)
+    return params
 
 
 def charts(page: Frame, name: str, height: int, params: dict[str, str]) -> None:
@@ -68,24 +33,16 @@ def charts(page: Frame, name: str, height: int, params: dict[str, str]) -> None:
     live(page.view, places, page.params(**params), f"charts-{name}", COLUMNS)
 
 
-def shown(page: Frame, controls: Callable[[Frame], dict[str, str]]) -> dict[str, str]:
-    with bar:
-        params = controls(page)
-    with spot:
-        headline(page, **params)
-    return params
-
-
 page = frame("scheduling")
 spot = st.container()
 bar = controls_row()
 with bar:
-    view = choice("view", [NOW, RACE, WHAT_IF], NOW)
-if view == WHAT_IF:
+    view = choice("view", VIEWS)
+if view == "what-if":
     ask_replay(page)
-elif view == RACE:
+elif view == "race":
     page = replace(page, view="race")
     charts(page, "race", race.HEIGHT_PX, shown(page, race_controls.controls))
     race_bar()
 else:
-    charts(page, "gantt", gantt.HEIGHT_PX, shown(page, now_controls))
+    charts(page, "gantt", gantt.HEIGHT_PX, shown(page, scheduling_controls.controls))

@@ -93,6 +93,8 @@ def replay(page: Page, drawn: dict[str, Any]) -> None:
     end_s = drawn["meta"]["end_s"]
     page.wait_for_function(f"{REPLAY}.playing === true || {REPLAY}.frames > 0")  # by itself, once
     slider = page.get_by_label("Instant of the replay")
+    slider.press("End")  # a key that leaves the slider where it is tells nobody
+    page.wait_for_function(f"{REPLAY}.at === null && !{REPLAY}.playing")
     slider.press("Home")
     page.wait_for_function(f"{REPLAY}.at === 0 && !{REPLAY}.playing")
     assert max(page.evaluate(CUT)["widths"]) == 0
