@@ -311,7 +311,7 @@ def test_a_zoom_on_another_chart_survives_the_choice_of_a_window(live: Page) -> 
 
 
 def test_drag_on_an_axis_of_steps(live: Page) -> None:
-    live.goto(f"{live.url.split('?')[0]}scheduling?x=steps")
+    live.goto(f"{live.url.split('?')[0]}scheduling?lanes=slots+over+steps")
     live.wait_for_function(
         "document.querySelector('#ss-gantt')?.layout?.xaxis.title.text === 'step'"
     )
