@@ -51,8 +51,9 @@ class Player {
     this.bar.replaceChildren(this.button, this.range, this.time, this.speeds, this.score);
     this.button.addEventListener("click", () => (this.playing ? this.pause() : this.play()));
     this.range.addEventListener("input", () => {
+      const wanted = (this.range.value / 1000) * this.race.end_s;  // pausing puts it back
       this.pause();
-      this.show((this.range.value / 1000) * this.race.end_s);
+      this.show(wanted);
     });
     this.speeds.addEventListener("change", () => { told.speed = this.speed = +this.speeds.value; });
   }
