@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -20,6 +21,14 @@ from telemetry.queries import live as queries
 from telemetry.reader import Reader
 
 MOST_BINS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Tokens per second, None where the source does not report them, and over what time."""
+
+    tokens_per_s: float | None
+    over: str
 
 
 def show(
@@ -42,8 +51,7 @@ def show(
     _tiles(view, reader, run, shown, facts)
     view.html["counter"] = standing.window_counter(reader, run_id, shown, moment)
     if picked is None:
-        rate = _rate(reader, run_id, shown)
-        view.html["headline"] = _stretch(shown, facts, rate, medians)
+        view.html["headline"] = _stretch(shown, facts, _rate(reader, run_id, shown), medians)
     else:
         decode = queries.anatomy_of(reader, run_id, *ends)
         view.html["headline"] = sentence(picked, _of_phase(decode, "decode"))
@@ -94,12 +102,10 @@ def why(step: dict[str, Any]) -> str:
     )
 
 
-def _stretch(
-    shown: Window, facts: dict[str, Any], rate: float | None, medians: pd.DataFrame
-) -> str:
+def _stretch(shown: Window, facts: dict[str, Any], rate: Rate, medians: pd.DataFrame) -> str:
     first, last = count(shown.first_step), count(shown.last_step)
     steps = f"Step {first}" if first == last else f"Steps {first} to {last}"
-    over = f"{three(rate)} tokens/s over {duration(shown.span_s)}"
+    over = f"{three(rate.tokens_per_s)} tokens/s {rate.over}"
     decode = _of_phase(medians, "decode")
     strong = f"{steps}, {facts['schedulers']}: {over}."
     if decode is None:
@@ -111,12 +117,15 @@ def _of_phase(medians: pd.DataFrame, phase: str) -> dict[str, Any] | None:
     return queries.first(medians[medians["phase"] == phase])
 
 
-def _rate(reader: Reader, run_id: str, shown: Window) -> float | None:
-    """Emitted tokens over the stretch; None where the source does not report them."""
-    if not queries.reports_tokens(reader, run_id) or not shown.span_s:
-        return None
+def _rate(reader: Reader, run_id: str, shown: Window) -> Rate:
+    """Emitted tokens over the stretch, its pauses left out."""
+    paused_s = queries.paused_s(reader, run_id, shown.start_ns, shown.end_ns)
+    ran_s = shown.span_s - paused_s
+    over = f"over {duration(ran_s)}{' unpaused' if paused_s else ''}"
+    if not queries.reports_tokens(reader, run_id) or ran_s <= 0:
+        return Rate(None, over)
     whole = queries.per_second(reader, run_id, shown.end_ns, shown.span_s, shown.span_s)
-    return float(whole["tokens"].sum()) / shown.span_s
+    return Rate(float(whole["tokens"].sum()) / ran_s, over)
 
 
 def _tiles(
@@ -126,9 +135,10 @@ def _tiles(
     width_s = shown.span_s / min(MOST_BINS, max(1, int(facts["steps"]) // 2))
     bins = queries.per_second(reader, run_id, shown.end_ns, shown.span_s, width_s)
     gaps = queries.gaps(reader, run_id, shown.end_ns, shown.span_s, width_s)
+    rate = _rate(reader, run_id, shown)
     bars = Facts(
-        tokens_per_s=_rate(reader, run_id, shown),
-        over=f"over {duration(shown.span_s)}",
+        tokens_per_s=rate.tokens_per_s,
+        over=rate.over,
         facts=facts,
         recent=bins,
         most=True,

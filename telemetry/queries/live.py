@@ -76,6 +76,15 @@ def stretch(reader: Reader, run_id: str, first: int, last: int) -> dict[str, Any
     return reader.row(sql, {"run": run_id, "first": first, "last": last})
 
 
+def paused_s(reader: Reader, run_id: str, start_ns: int, end_ns: int) -> float:
+    """Seconds between two instants in which the engine was paused: no rate counts them."""
+    sql = """
+    SELECT coalesce(sum(least(end_ns, $end) - greatest(start_ns, $start)), 0) AS paused_ns
+    FROM pauses WHERE run_id = $run AND start_ns < $end AND end_ns > $start
+    """
+    return float(reader.value(sql, {"run": run_id, "start": start_ns, "end": end_ns})) / 1e9
+
+
 def reports_tokens(reader: Reader, run_id: str) -> bool:
     """Whether the source says when each token came; without, a rate is unknown and not zero."""
     sql = "SELECT count(*) FROM (SELECT 1 FROM tokens WHERE run_id = $run LIMIT 1)"

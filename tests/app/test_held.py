@@ -224,6 +224,25 @@ def test_a_step_of_the_newest_window_is_told_without_taking_the_answer(reader: R
     assert "Who got what in step 960" in paused.html["answer"]
 
 
+def test_a_pause_is_no_time_in_which_nothing_came(store: Store) -> None:
+    simulation = Simulation()
+    simulation.arrive(4)
+    for _ in range(10):
+        simulation.advance()
+    simulation.event("pause")
+    simulation.now_ns += 60_000_000_000
+    simulation.event("resume")
+    while simulation.advance():
+        pass
+    simulation.write(store)
+    reader = store.reader()
+    view = live.panels(reader, RUN_ID, {"first": "0", "last": "19"}, LIGHT, RUNNING)
+    ran_s = reader.value("SELECT sum(t_step_s) FROM steps WHERE step < 20")
+    made = reader.value("SELECT count(*) FROM tokens WHERE step < 20")
+    told = f"{three(made / ran_s)} tokens/s over {duration(ran_s)} unpaused"
+    assert told in view.html["headline"]
+
+
 def test_one_step_is_a_window_too(reader: Reader) -> None:
     for name in OF_STEPS:
         view = VIEWS[name](reader, RUN_ID, {"first": "350", "last": "350"}, LIGHT, RUNNING)
