@@ -26,7 +26,7 @@ class FakeAnswer:
 
 def ready() -> Ready:
     return Ready(
-        run={"model": "SmolLM2-135M-Instruct", "dtype": "bf16"},
+        run={"model": "SmolLM2-135M-Instruct", "dtype": "bf16", "clock": "real"},
         tokenizer_json="{}",
         eos_token_ids=(2,),
         model={"total_params": 134_515_008},

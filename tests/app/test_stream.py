@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from app import state
 from app.live import stream
-from app.live.views import Rendered, Request, version
+from app.live.views import VIEWS, Rendered, Request, version
 from telemetry.store import Store
 from tests.app.fake import FakeAnswer, FakeSession
 from tests.app.synthetic import Simulation
@@ -84,7 +84,7 @@ def test_what_goes_is_named(fake: FakeSession) -> None:
         fake.failure = "the engine ended"
 
     _, second = asyncio.run(heard(Request("live"), 2, [fail]))
-    assert set(second["gone"]) == {"anatomy", "strip", "tiles", "counter"}
+    assert set(second["gone"]) == {"anatomy", "strip", "tiles", "counter", "window"}
     assert "the engine ended" in second["html"]["headline"]
 
 
@@ -133,7 +133,7 @@ def test_an_unknown_view_names_the_known_ones() -> None:
     client = TestClient(Starlette(routes=[Route("/view/{view}", stream.view_route)]))
     answer = client.get("/view/nonsense")
     assert answer.status_code == 404
-    assert "live, roofline, scheduling" in answer.text
+    assert f"there are {', '.join(VIEWS)}\n" in answer.text
 
 
 def test_an_update_is_small(fake: FakeSession) -> None:
