@@ -21,15 +21,17 @@ help: ## what there is
 demo: $(VENV)/.demo ## the dashboard with a live engine, on http://127.0.0.1:8501
 	@exec $(BIN)/stepscope demo $(ARGS)
 
-# Those that start engines, servers and browsers one after another: they wait for real clocks.
-ALONE := tests/process tests/e2e
+# Last, and apart from what computes all the time: these wait for engines, servers and browsers.
+WAITING := tests/process tests/e2e
+PYTEST := $(BIN)/python -m pytest
+BOTH_CORES := --numprocesses 2 --dist loadfile
 
 test: $(VENV)/.test browser ## every test; ARGS="tests/app -k cli" for some of them
 ifdef ARGS
-	@exec $(BIN)/python -m pytest $(ARGS)
+	@exec $(PYTEST) $(ARGS)
 else
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(addprefix --ignore ,$(ALONE))
-	$(BIN)/python -m pytest $(ALONE)
+	$(PYTEST) $(BOTH_CORES) $(addprefix --ignore ,$(WAITING))
+	$(PYTEST) $(BOTH_CORES) $(WAITING)
 endif
 
 check: $(VENV)/.test ## format, lint, strict types, import contracts
