@@ -147,7 +147,8 @@ def slices(
     the step (NULL: it had no part), next_phase (of its next part), others_tokens: prompt tokens of
     others, decode_only, decode_seqs, switches.
     """
-    paused = _PAUSED.format(since="before_ns", to="end_ns")
+    # Named in full: `pauses` has an end_ns of its own, and an open one never ends.
+    paused = _PAUSED.format(since="cut.before_ns", to="least(cut.end_ns, $until)")
     sql = f"""
     WITH life AS (
         SELECT s.step, {_END} AS end_ns, s.phase, s.decode_seqs, s.padded_slots,
