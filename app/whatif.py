@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 from collections.abc import Callable, Iterator
 from itertools import product
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
+from app.options_command import options_command
 from app.whatif_options import Options
 from engine.errors import UserError, unknown
 
@@ -23,17 +23,8 @@ _WIDE = ("bf16", "fp16", "fp32")
 
 def whatif_command() -> Callable[..., None]:
     """The command, with Options' fields as its options."""
-
-    def whatif(**given: Any) -> None:
-        """One model step on a device of the catalogue: reading against computing."""
-        run(Options(**given))
-
-    fields = inspect.signature(Options).parameters.values()
-    hints = get_type_hints(Options, include_extras=True)
-    signature = inspect.Signature([p.replace(annotation=hints[p.name]) for p in fields])
-    whatif.__signature__ = signature  # type: ignore[attr-defined]
-    whatif.__annotations__ = hints
-    return whatif
+    about = "One model step on a device of the catalogue: reading against computing."
+    return options_command("whatif", about, Options, run)
 
 
 def run(o: Options) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
+from app.options_command import options_command
 from app.replay.options import Options
 from engine.errors import UserError
 
@@ -26,17 +26,8 @@ _OF_A_SWEEP = ("schedulers", "budgets", "batches", "blocks", "ttft_slo", "tpot_s
 
 def replay_command() -> Callable[..., None]:
     """The command, with Options' fields as its options."""
-
-    def replay(**given: Any) -> None:
-        """A recorded run under other settings: predicted beside recorded."""
-        run(Options(**given))
-
-    fields = inspect.signature(Options).parameters.values()
-    hints = get_type_hints(Options, include_extras=True)
-    signature = inspect.Signature([p.replace(annotation=hints[p.name]) for p in fields])
-    replay.__signature__ = signature  # type: ignore[attr-defined]
-    replay.__annotations__ = hints
-    return replay
+    about = "A recorded run under other settings: predicted beside recorded."
+    return options_command("replay", about, Options, run)
 
 
 def run(o: Options) -> None:
