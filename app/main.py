@@ -17,7 +17,7 @@ from typing import Any
 import plotly
 import streamlit as st
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -103,10 +103,17 @@ def _recorded(current: state.Session) -> dict[str, int | None]:
     return {"steps": steps, "clock_ns": None if last is None else int(last["end_ns"])}
 
 
+async def live_page(request: Request) -> RedirectResponse:
+    """Streamlit serves its first page at the root alone; people write its name."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/{query}")
+
+
 app = st.App(
     _HERE / "dashboard.py",
     lifespan=lifespan,
     routes=[
+        Route("/live", live_page),
         Route("/stepscope/health", health),
         Route("/stepscope/view/{view}", view_route),
         Route("/stepscope/still/{view}", still_route),

@@ -39,6 +39,7 @@ bar = controls_row()
 with bar:
     view = choice("view", VIEWS)
 if view == "what-if":
+    shown(page, lambda _: {})
     ask_replay(page)
 elif view == "race":
     page = replace(page, view="race")

@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.testclient import TestClient
 from streamlit.testing.v1 import AppTest
 
 import app.dashboard
 from app import state
+from app.main import live_page
 from engine.messages import Load, Rejected
 from telemetry.store import Store
 from tests.app.fake import FakeSession, status
@@ -258,3 +262,10 @@ def test_pages_stay_thin() -> None:
     folder = app.dashboard.PAGES
     for page in PAGES:
         assert len((folder / f"{page}.py").read_text().splitlines()) <= 60
+
+
+def test_the_first_page_answers_to_its_name_and_keeps_what_the_address_says() -> None:
+    client = TestClient(Starlette(routes=[Route("/live", live_page)]))
+    for query in ("", "?run=r-1&first=3&last=9"):
+        answer = client.get(f"/live{query}", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (307, f"/{query}")

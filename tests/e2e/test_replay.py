@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.conftest import Server, started
 
@@ -53,3 +53,13 @@ def test_a_sweep_marks_its_best_point(page: Page, server: Server) -> None:
         "Best for a worst gap of at most 30.0 s"
     )
     expect(page.locator(".ss-replay i.target").first).to_be_attached()
+
+
+def test_a_link_opens_it_in_the_look_of_the_reader(browser: Browser, server: Server) -> None:
+    """Opened first, nothing else has told the document its look yet."""
+    page = browser.new_context(color_scheme="dark").new_page()
+    page.goto(f"{server.url}/scheduling?view=What+if")
+    expect(page.get_by_text("What would another schedule have done")).to_be_visible(timeout=30_000)
+    expect(page.locator("html")).to_have_attribute("data-look", "dark")
+    expect(page.locator("#ss-counter")).to_contain_text("step")
+    page.context.close()
