@@ -137,39 +137,56 @@ def blamed(gaps: pd.DataFrame, prompts: pd.DataFrame, requests: pd.DataFrame) ->
 
     gaps, prompts, requests: rows of the queries of these names.
     """
-    by_request = _by_culprit(gaps, prompts)
+    rows = _shares(gaps, prompts)
     facts = {int(r["request_id"]): r for r in records(requests)}
-    named = [_request(int(str(who)), rows, prompts, facts) for who, rows in by_request]
-    named.sort(key=lambda b: (not b.injected, -(b.worst_s or 0.0), -(b.lost_s or 0.0)))
-    shown = [b for b in named if b.injected or (b.inflation or 0.0) >= UNSEEN][:MOST_NAMED]
-    if not shown and named and named[0].inflation is None:
-        shown = named[:1]  # nothing to hold it against, but it may be the one
-    rest = {b.request_id for b in named} - {b.request_id for b in shown}
-    others = [rows for who, rows in by_request if who in rest]
-    together = [_sum("others", pd.concat(others), many=len(others))] if others else []
+    shown = _named(rows, facts)
+    requests_ = [_request(who, rows[rows["culprit_id"] == who], prompts, facts) for who in shown]
+    rest = rows[~rows["culprit_id"].isin(shown)]
+    many = int(rest["culprit_id"].nunique())
+    together = [_sum("others", rest, many=many)] if many else []
     host = gaps[gaps["cause"] == "host"]
     hosts = [_sum("host", host)] if len(host) else []
     nobody = _sum("unexplained", gaps[gaps["cause"] == "unexplained"])
-    return (*shown, *together, *hosts, nobody)
+    return (*requests_, *together, *hosts, nobody)
 
 
-def _by_culprit(gaps: pd.DataFrame, prompts: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
-    """Per culprit its rows of gaps, with its share of each."""
+def _named(rows: pd.DataFrame, facts: dict[int, dict[str, Any]]) -> list[int]:
+    """The culprits that get a row of their own: what was injected first, then the worst.
+
+    Ranked before anything else is worked out, since a window may hold a hundred prompts.
+    """
+    lost = rows["share"] * rows["interference_s"] * rows["gaps"]
+    ranked = (
+        rows.assign(lost=lost)
+        .groupby("culprit_id")
+        .agg(worst=("itl_s", "max"), inflation=("inflation", "max"), lost=("lost", "sum"))
+    )
+    ranked["injected"] = [facts.get(int(i), {}).get("label") == queries.LABEL for i in ranked.index]
+    ranked = ranked.sort_values(
+        ["injected", "worst", "lost"], ascending=False, kind="stable", na_position="last"
+    )
+    seen = ranked[ranked["injected"] | (ranked["inflation"] >= UNSEEN)]
+    if seen.empty and len(ranked) and pd.isna(ranked["inflation"].iloc[0]):
+        seen = ranked[:1]  # nothing to hold it against, but it may be the one
+    return [int(who) for who in seen.index[:MOST_NAMED]]
+
+
+def _shares(gaps: pd.DataFrame, prompts: pd.DataFrame) -> pd.DataFrame:
+    """A row for each gap and each of its culprits (culprit_id), with its share of the loss."""
     slowed = gaps[gaps["cause"] == "prefill"].reset_index(drop=True)
     steps = prompts["step"].to_numpy()
     low = np.searchsorted(steps, slowed["after_step"], side="right")
     high = np.searchsorted(steps, slowed["step"], side="right")
     pieces = [np.arange(a, b) for a, b in zip(low, high, strict=True)]
     if not pieces:
-        return []
+        return slowed.assign(culprit_id=pd.Series(dtype="int64"), share=pd.Series(dtype="float64"))
     row = np.repeat(slowed.index.to_numpy(), high - low)
     mine = prompts.iloc[np.concatenate(pieces)]
     flops = pd.Series(mine["flops"].to_numpy(), name="flops")
     parts = flops.groupby([row, mine["request_id"].to_numpy()]).sum()
     parts.index.names = ["row", "culprit_id"]
     joined = parts.reset_index().merge(slowed, left_on="row", right_index=True)
-    joined["share"] = joined["flops"] / joined["prompt_flops"]
-    return list(joined.groupby("culprit_id"))
+    return joined.assign(share=joined["flops"] / joined["prompt_flops"])
 
 
 def _sum(kind: str, rows: pd.DataFrame, request_id: int | None = None, many: int = 1) -> Blame:
