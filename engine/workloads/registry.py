@@ -9,6 +9,7 @@ from engine.errors import UserError, unknown
 from engine.workloads.builtin import longprompt, skew, steady
 from engine.workloads.chat import chat
 from engine.workloads.files import SUFFIXES, file_workload
+from engine.workloads.outputs import longcontext, longoutput
 from engine.workloads.traces import azure_code, azure_conv, mooncake
 from engine.workloads.workload import Workload
 
@@ -16,6 +17,8 @@ WORKLOADS: dict[str, Callable[[int], Workload]] = {
     "skew": skew,
     "steady": steady,
     "longprompt": longprompt,
+    "longoutput": longoutput,
+    "longcontext": longcontext,
     "chat": chat,
     "azure-conv": azure_conv,
     "azure-code": azure_code,

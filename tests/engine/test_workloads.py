@@ -95,6 +95,21 @@ def test_longprompt_drops_long_prompts_in_regularly() -> None:
     assert all(items[k].output_tokens == 8 for k in long)
 
 
+def test_longoutput_is_nearly_all_decode() -> None:
+    items = first("longoutput", 60)
+    assert {item.prompt_tokens for item in items} <= set(range(16, 49))
+    assert all(192 <= item.output_tokens <= 320 for item in items)
+
+
+def test_longcontext_asks_about_four_documents_that_the_prefix_cache_can_share() -> None:
+    items = first("longcontext", 40)
+    documents = [item.pieces[0] for item in items]
+    assert {piece.tokens for piece in documents} == {1024}
+    assert [piece.name for piece in documents[:5]] == [f"document {k}" for k in (0, 1, 2, 3, 0)]
+    assert len({item.pieces[1].name for item in items}) == 40
+    assert all(1040 <= item.prompt_tokens <= 1072 for item in items)
+
+
 def test_steady_is_moderate_and_varied() -> None:
     items = first("steady", 300)
     assert {item.prompt_tokens for item in items} <= set(range(64, 193))
@@ -108,7 +123,10 @@ def test_items_depend_on_seed_and_index_alone(name: str) -> None:
     assert [load_workload(name, seed=7).item(k) for k in reversed(range(30))] == items[::-1]
 
 
-@pytest.mark.parametrize("name", ["skew", "steady", "longprompt", "chat"])
+SEEDED = ["skew", "steady", "longprompt", "longoutput", "longcontext", "chat"]
+
+
+@pytest.mark.parametrize("name", SEEDED)
 def test_another_seed_is_another_load(name: str) -> None:
     assert first(name, 30, seed=1) != first(name, 30, seed=2)
 
@@ -121,7 +139,8 @@ def test_requests_bound_the_stream() -> None:
 def test_unknown_names_list_the_known_and_the_nearest() -> None:
     with pytest.raises(UserError) as error:
         load_workload("stedy", seed=0)
-    assert "azure-code, azure-conv, chat, longprompt, mooncake, skew, steady" in str(error.value)
+    known = "azure-code, azure-conv, chat, longcontext, longoutput, longprompt, mooncake, skew"
+    assert f"{known}, steady" in str(error.value)
     assert "did you mean 'steady'" in str(error.value)
 
 
