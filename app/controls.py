@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -17,8 +17,8 @@ from app.amounts import (
     parse_blocks,
     parse_budget,
 )
-from app.arrivals import OFF, Arrivals, ArrivalsError, choices, parse
-from app.follow import changed, follow, tell_refusals
+from app.arrivals import Arrivals, choices, parse
+from app.follow import Followed, Send, changed, follow, followed, tell_refusals
 from app.frame import REFRESH_S
 from app.race import races
 from app.units import si
@@ -92,36 +92,46 @@ def _unknown_boxes() -> None:
 
 
 def _load_boxes(ready: Ready, status: Status, off: bool) -> None:
-    load, names = status.load, list(ready.workloads)
-    actual = Arrivals(load is None, load.concurrency, load.rate) if load else Arrivals(off=True)
-    if load:
-        follow("workload", load.workload)
-        names += [] if load.workload in names else [load.workload]
-    follow("arrivals", str(actual))
-    _select("Workload", "workload", names, off, _send_load)
-    _select("Load", "arrivals", choices(actual), off, _send_load, new=True)
+    actual = _arrivals(status)
+    workload = follow("workload", status.load.workload if status.load else _next_workload(ready))
+    arrivals = follow("arrivals", str(actual))
+    _select("Workload", workload, list(ready.workloads), off, _send_workload)
+    _select("Load", arrivals, choices(actual), off, _send_arrivals, new=True)
+
+
+def _arrivals(status: Status) -> Arrivals:
+    load = status.load
+    return Arrivals(False, load.concurrency, load.rate) if load else Arrivals(off=True)
+
+
+def _next_workload(ready: Ready) -> str:
+    """Of a load that this tab would start: what its box says."""
+    control = followed("workload")
+    usual = control.known.get(control.generation, ready.workloads[0])
+    return str(st.session_state.get(control.widget, usual))
 
 
 def _limit_boxes(ready: Ready, status: Status, off: bool) -> None:
     """Max batch, token budget (which only `chunked` has), KV blocks and the prefix cache."""
-    follow("max_batch", _batch_text(status.max_batch))
-    follow("chunk_tokens", budget_text(status.chunk_tokens))
-    follow("kv_blocks", blocks_text(status.kv_blocks))
-    follow("prefix_cache", status.prefix_cache)
+    max_batch = follow("max_batch", _batch_text(status.max_batch))
+    budget = follow("chunk_tokens", budget_text(status.chunk_tokens))
+    offered = follow("kv_blocks", blocks_text(status.kv_blocks))
+    cache = follow("prefix_cache", status.prefix_cache)
     sizes = [_batch_text(n) for n in sorted({*MAX_BATCHES, status.max_batch})]
     blocks = blocks_choices(_capacity(ready), status.kv_blocks)
     unused = status.scheduler != "chunked"
-    _select("Max batch", "max_batch", sizes, off, _send_batch)
+    _select("Max batch", max_batch, sizes, off, _send_batch)
     budgets = budget_choices(status.chunk_tokens)
-    _select("Token budget", "chunk_tokens", budgets, off or unused, _send_budget, new=True)
-    _select("KV blocks", "kv_blocks", blocks, off, _send_blocks, new=True)
+    _select("Token budget", budget, budgets, off or unused, _send_budget, new=True)
+    _select("KV blocks", offered, blocks, off, _send_blocks, new=True)
     st.toggle(
         "prefix cache",
-        key="prefix_cache",
+        cache.value,
+        key=cache.widget,
         disabled=off,
         width=106,
         on_change=changed,
-        args=("prefix_cache", _send_prefix_cache),
+        args=(cache.key, cache.generation, _send_prefix_cache),
     )
 
 
@@ -135,22 +145,24 @@ def _batch_text(size: int) -> str:
 
 def _select(
     label: str,
-    key: str,
+    control: Followed,
     options: list[str],
     off: bool,
-    send: Callable[[state.Session, Any], str | None],
+    send: Send,
     new: bool = False,
 ) -> None:
+    offered = options if control.value in options else [control.value, *options]
     st.selectbox(
         label,
-        options,
-        key=key,
+        offered,
+        offered.index(control.value),
+        key=control.widget,
         disabled=off,
-        width=WIDTHS[key],
+        width=WIDTHS[control.key],
         label_visibility="collapsed",
         accept_new_options=new,
         on_change=changed,
-        args=(key, send),
+        args=(control.key, control.generation, send),
     )
 
 
@@ -176,22 +188,30 @@ def _send_prefix_cache(current: state.Session, on: bool) -> None:
     current.configure(prefix_cache=on)
 
 
-def _send_load(current: state.Session, _: Any) -> None:
-    """Both boxes make one setting; a workload chosen while nothing runs starts nothing."""
-    text = str(st.session_state.get("arrivals") or OFF)
-    try:
-        wanted = parse(text)
-    except ArrivalsError as error:
-        st.session_state.pop("arrivals:sent", None)
-        st.toast(str(error), icon=":material/error:")
-        return
-    if st.session_state.get("arrivals:sent"):
-        deadline = st.session_state["arrivals:sent"][1]
-        st.session_state["arrivals:sent"] = (str(wanted), deadline)
+def _send_workload(current: state.Session, workload: str) -> None:
+    """With the arrivals that the engine has or was just asked for: a box may show older ones.
+
+    A workload chosen while nothing runs starts nothing.
+    """
+    arrivals = followed("arrivals")
+    wanted = parse(arrivals.sent) if arrivals.waits else _actual(current)
+    if not wanted.off:
+        current.load(workload, wanted.concurrency, wanted.rate)
+
+
+def _send_arrivals(current: state.Session, text: str) -> str:
+    wanted, workload = parse(text), followed("workload")
     if wanted.off:
         current.stop_load()
-    else:
-        current.load(st.session_state["workload"], wanted.concurrency, wanted.rate)
+        return str(wanted)
+    load = current.status.load if current.status else None
+    running = load.workload if load and not workload.waits else workload.value
+    current.load(running, wanted.concurrency, wanted.rate)
+    return str(wanted)
+
+
+def _actual(current: state.Session) -> Arrivals:
+    return _arrivals(current.status) if current.status else Arrivals(off=True)
 
 
 def ask(is_live: bool) -> None:

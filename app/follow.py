@@ -1,8 +1,17 @@
-"""Widgets show the engine's real state, whoever changed it, and never fight the hand on them."""
+"""Widgets show the engine's real state, whoever changed it, and never fight the hand on them.
+
+A browser sends the values of all its widgets with every rerun, a timed one included, and it may not
+have drawn yet what the server has put there since. Were a widget set to another value, such an echo
+of the older one would look like a choice and undo what somebody else has just changed. So no widget
+is ever set: where another value is to be shown, one of the next generation takes its place, under a
+key of its own. What a browser then still says of an older generation is either what was heard or
+shown last, an echo, or something else, which only a hand can have put there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
@@ -13,53 +22,114 @@ from telemetry.clock import now_ns
 
 # A change that the engine has not confirmed by then was refused: show what is real again.
 PATIENCE_S = 2.5
-# A browser's timed rerun may still carry the value that a widget had before it followed: that is
-# an echo and nobody's choice. Sent on, it would undo what another tab has just changed.
-ECHO_S = 2.0
+# A browser forgets widgets that are gone as soon as it has drawn what came instead.
+_REMEMBERED = 50
+Send = Callable[[state.Session, Any], Any]
 
 
-def follow(key: str, actual: Any) -> None:
-    """Before the widget with this key is made: set it to the engine's value.
+@dataclass(slots=True)
+class Followed:
+    """One control in one tab. known: by generation, the value that was shown or heard last."""
+
+    key: str
+    generation: int = 0
+    known: dict[int, Any] = field(default_factory=dict)
+    sent: Any = None
+    deadline_ns: int | None = None
+
+    @property
+    def widget(self) -> str:
+        """The key of the widget that shows it now."""
+        return self.named(self.generation)
+
+    def named(self, generation: int) -> str:
+        """The key of a generation's widget."""
+        return f"{self.key}~{generation}" if generation else self.key
+
+    @property
+    def value(self) -> Any:
+        """What it shows, and its default: a browser may see it for the first time in any run."""
+        return self.known[self.generation]
+
+    @property
+    def waits(self) -> bool:
+        """Whether a change of this tab is on its way to the engine."""
+        return self.deadline_ns is not None
+
+    def show(self, actual: Any) -> None:
+        """Show the engine's value, or what this tab has asked for until the engine answers."""
+        if self.waits and (self.sent == actual or now_ns() >= (self.deadline_ns or 0)):
+            self.forget()
+        wanted = self.sent if self.waits else actual
+        held = st.session_state.get(self.widget, self.known.get(self.generation, wanted))
+        if held == wanted:
+            self.known[self.generation] = wanted
+        else:
+            self._replace(held, wanted)
+
+    def _replace(self, held: Any, wanted: Any) -> None:
+        self.known[self.generation] = held
+        self.generation += 1
+        self.known[self.generation] = wanted
+        self.known.pop(self.generation - _REMEMBERED, None)
+
+    def heard(self, generation: int) -> bool:
+        """Whether the widget of a generation says what it did not say before: somebody's choice."""
+        value = st.session_state.get(self.named(generation))
+        if generation not in self.known or self.known[generation] == value:
+            return False
+        self.known[generation] = value
+        return True
+
+    def ask(self, value: Any) -> None:
+        """A change of this tab is sent."""
+        self.sent, self.deadline_ns = value, now_ns() + int(PATIENCE_S * 1e9)
+
+    def forget(self) -> bool:
+        """Nothing is on its way any more; whether something was."""
+        waited, self.sent, self.deadline_ns = self.waits, None, None
+        return waited
+
+
+def followed(key: str) -> Followed:
+    """The control of this name in this tab."""
+    name = f"{key}:followed"
+    if name not in st.session_state:
+        st.session_state[name] = Followed(key)
+    found: Followed = st.session_state[name]
+    return found
+
+
+def follow(key: str, actual: Any) -> Followed:
+    """Before the widget is made, with the key and the default that this says: the engine's value.
 
     While a change of this tab is on its way to the engine the widget keeps the new value.
     """
-    sent = st.session_state.get(f"{key}:sent")
-    if sent is not None and (sent[0] == actual or now_ns() >= sent[1]):
-        st.session_state.pop(f"{key}:sent")
-        sent = None
-    shown = actual if sent is None else sent[0]
-    before = st.session_state.get(key)
-    if before != shown:
-        st.session_state[f"{key}:left"] = (before, now_ns() + int(ECHO_S * 1e9))
-    # On every run, also where nothing changed: a browser that missed the run in which a widget was
-    # first set would show its first option, and send that as if somebody had chosen it.
-    st.session_state[key] = shown
+    control = followed(key)
+    control.show(actual)
+    return control
 
 
-def changed(key: str, send: Callable[[state.Session, Any], Any]) -> None:
+def changed(key: str, generation: int, send: Send) -> None:
     """on_change of a followed widget: send its new value to the engine.
 
-    While a race runs the controls are off: what comes nevertheless is an echo of an older value.
     send may return how the engine's confirmation will read, where a person typed it otherwise.
     """
-    current, value = state.session(), st.session_state[key]
-    if current is None or value is None or _is_echo(key, value) or races().holds:
+    control, current = followed(key), state.session()
+    if not control.heard(generation):
         return
-    st.session_state[f"{key}:sent"] = (value, now_ns() + int(PATIENCE_S * 1e9))
+    value = control.known[generation]
+    if current is None or value is None or races().holds:
+        return
+    control.ask(value)
     try:
         confirmed = send(current, value)
-        if confirmed is not None:
-            deadline = st.session_state[f"{key}:sent"][1]
-            st.session_state[f"{key}:sent"] = (confirmed, deadline)
     except Exception as error:  # one line for the person; the widget goes back by itself
-        st.session_state.pop(f"{key}:sent", None)
+        control.forget()
         st.toast(str(error), icon=":material/error:")
-
-
-def _is_echo(key: str, value: Any) -> bool:
-    """Whether this is the value that the widget left when it followed the engine just now."""
-    left = st.session_state.get(f"{key}:left")
-    return left is not None and left[0] == value and now_ns() < left[1]
+        return
+    if confirmed is not None:
+        control.sent = confirmed
 
 
 def tell_refusals(current: state.Session, keys: Sequence[str]) -> None:
@@ -69,6 +139,6 @@ def tell_refusals(current: state.Session, keys: Sequence[str]) -> None:
     st.session_state["refusal"] = newest
     if newest is None or newest is seen:
         return
-    mine = [key for key in keys if st.session_state.pop(f"{key}:sent", None)]
+    mine = [key for key in keys if followed(key).forget()]
     if mine:
         st.toast(newest.message, icon=":material/error:")

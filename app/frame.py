@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import new_run, state, window_choice
+from app import new_run, scene_menu, state, window_choice
 from app.badge import badge
 from app.follow import changed, follow
 from app.live.component import html, live
@@ -42,11 +42,13 @@ def frame(view: str) -> Frame:
     """Draw the toolbar; the page then draws headline, controls and panels."""
     st.session_state["phase"] = _phase()
     window_choice.remember()
+    scene_menu.enter(view)
     with st.container(
         key="toolbar", horizontal=True, vertical_alignment="center", gap="small", wrap=False
     ):
         run = _run_selector()
         _engine_controls(run == LIVE)
+        scene_menu.menu()
         badge(run)
     new_run.offer(st.session_state.pop("new_run", None))
     window = window_choice.params(run)
@@ -136,17 +138,21 @@ def _engine_controls(is_live: bool) -> None:
     with st.container(
         horizontal=True, width="content", vertical_alignment="center", gap="small", wrap=False
     ):
-        if status:
-            follow("scheduler", status.scheduler)
+        shown = follow("scheduler", status.scheduler) if status else None
         st.segmented_control(
             "Scheduler",
             names,
-            key="scheduler",
-            required=status is not None,
+            key=shown.widget if shown else "scheduler:unknown",
+            default=shown.value if shown else None,
+            required=shown is not None,
             disabled=off or races().holds,
             label_visibility="collapsed",
             on_change=changed,
-            args=("scheduler", lambda engine, name: engine.configure(scheduler=name)),
+            args=(
+                "scheduler",
+                shown.generation if shown else 0,
+                lambda engine, name: engine.configure(scheduler=name),
+            ),
         )
         _pause(current, bool(status and status.paused), off)
 

@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 from app import state
 from engine.messages import Load
 from telemetry.store import Store
+from tests.app.boxes import box
 from tests.app.fake import FakeSession, ready, status
 from tests.app.interfered import interfered, written
 from tests.app.test_pages import SCRIPT
@@ -137,6 +138,6 @@ def test_what_the_session_refuses_is_one_line(
 def test_the_load_is_set_up_here_too(fake: FakeSession) -> None:
     assert ready().workloads == ("skew", "steady")
     at = opened()
-    at.selectbox(key="arrivals").select("8 streams").run()
+    box(at, "arrivals").select("8 streams").run()
     assert fake.status is not None
     assert fake.status.load == Load("steady", 8, None)

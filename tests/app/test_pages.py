@@ -16,6 +16,7 @@ from app import state
 from app.main import live_page
 from engine.messages import Load, Rejected
 from telemetry.store import Store
+from tests.app.boxes import box, switch, value
 from tests.app.fake import FakeSession, status
 from tests.app.synthetic import race
 
@@ -43,9 +44,9 @@ def opened(page: str = "live") -> AppTest:
 
 def type_in(at: AppTest, key: str, text: str) -> None:
     """As a browser does; the testing tool by itself only selects what is offered."""
-    box = at.selectbox(key=key)
-    box.options.append(text)
-    box.set_value(text).run()
+    typed = box(at, key)
+    typed.options.append(text)
+    typed.set_value(text).run()
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -75,54 +76,35 @@ def test_the_badge_says_starting_only_while_it_starts(fake: FakeSession) -> None
 def test_widgets_show_the_engines_state(fake: FakeSession) -> None:
     fake.status = status(scheduler="static", max_batch=24, paused=True, load=Load("skew", 12))
     at = opened()
-    assert at.session_state["scheduler"] == "static"
-    assert at.selectbox(key="workload").value == "skew"
-    assert at.selectbox(key="arrivals").value == "12 streams"
-    assert at.selectbox(key="max_batch").value == "batch 24"
+    assert value(at, "scheduler") == "static"
+    assert box(at, "workload").value == "skew"
+    assert box(at, "arrivals").value == "12 streams"
+    assert box(at, "max_batch").value == "batch 24"
     assert at.button(key="pause").label == "Resume"
     assert not at.button(key="step").disabled
 
 
 def test_another_tabs_change_shows_on_the_next_run(fake: FakeSession) -> None:
     at = opened()
-    assert at.session_state["scheduler"] == "continuous"
+    assert value(at, "scheduler") == "continuous"
     fake.status = status(scheduler="no-batching", load=None)
     at.run()
-    assert at.session_state["scheduler"] == "no-batching"
-    assert at.selectbox(key="arrivals").value == "no load"
-
-
-def test_an_echo_of_the_old_value_does_not_undo_another_tabs_change(
-    fake: FakeSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A timed rerun that was under way carries what the widget showed before it followed."""
-    at = opened()
-    fake.status = status(max_batch=24)
-    at.run()
-    at.selectbox(key="max_batch").select("batch 10").run()
-    assert fake.asked == []
-    assert at.selectbox(key="max_batch").value == "batch 24"
-    at.selectbox(key="max_batch").select("batch 32").run()
-    assert fake.asked == [("configure", {"max_batch": 32})]
-    monkeypatch.setattr("app.follow.ECHO_S", 0.0)
-    fake.status = status(max_batch=16)
-    at.run()
-    at.selectbox(key="max_batch").select("batch 32").run()
-    assert fake.asked[1:] == [("configure", {"max_batch": 32})]
+    assert value(at, "scheduler") == "no-batching"
+    assert box(at, "arrivals").value == "no load"
 
 
 def test_a_choice_reaches_the_engine(fake: FakeSession) -> None:
     at = opened()
-    at.selectbox(key="max_batch").select("batch 32").run()
+    box(at, "max_batch").select("batch 32").run()
     assert ("configure", {"max_batch": 32}) in fake.asked
-    at.selectbox(key="arrivals").select("8 streams").run()
+    box(at, "arrivals").select("8 streams").run()
     assert fake.status is not None
     assert fake.status.load == Load("steady", 8, None)
-    at.selectbox(key="arrivals").select("2 requests/s").run()
+    box(at, "arrivals").select("2 requests/s").run()
     assert fake.status.load == Load("steady", None, 2.0)
-    at.selectbox(key="workload").select("skew").run()
+    box(at, "workload").select("skew").run()
     assert fake.status.load == Load("skew", None, 2.0)
-    at.selectbox(key="arrivals").select("no load").run()
+    box(at, "arrivals").select("no load").run()
     assert fake.asked[-1][0] == "stop_load"
 
 
@@ -130,27 +112,27 @@ def test_the_limits_of_a_step_are_the_engines(fake: FakeSession) -> None:
     limits = {"chunk_tokens": 96, "kv_blocks": 77, "prefix_cache": True, "scheduler": "chunked"}
     fake.status = status(**limits)
     at = opened()
-    assert at.session_state["scheduler"] == "chunked"
-    assert at.selectbox(key="chunk_tokens").value == "budget 96"
-    assert at.selectbox(key="kv_blocks").value == "KV 77"
-    assert at.selectbox(key="kv_blocks").options[0] == "KV 640"
-    assert at.toggle(key="prefix_cache").value is True
-    at.selectbox(key="chunk_tokens").select("budget 64").run()
-    at.selectbox(key="kv_blocks").select("KV 160").run()
-    at.toggle(key="prefix_cache").set_value(False).run()
+    assert value(at, "scheduler") == "chunked"
+    assert box(at, "chunk_tokens").value == "budget 96"
+    assert box(at, "kv_blocks").value == "KV 77"
+    assert box(at, "kv_blocks").options[0] == "KV 640"
+    assert switch(at, "prefix_cache").value is True
+    box(at, "chunk_tokens").select("budget 64").run()
+    box(at, "kv_blocks").select("KV 160").run()
+    switch(at, "prefix_cache").set_value(False).run()
     changes = [{"chunk_tokens": 64}, {"kv_blocks": 160}, {"prefix_cache": False}]
     assert fake.asked == [("configure", change) for change in changes]
     fake.status = status(chunk_tokens=32, kv_blocks=320, prefix_cache=True, scheduler="chunked")
     at.run()
-    assert at.selectbox(key="chunk_tokens").value == "budget 32"
-    assert at.selectbox(key="kv_blocks").value == "KV 320"
-    assert at.toggle(key="prefix_cache").value is True
+    assert box(at, "chunk_tokens").value == "budget 32"
+    assert box(at, "kv_blocks").value == "KV 320"
+    assert switch(at, "prefix_cache").value is True
 
 
 def test_only_chunked_has_a_token_budget(fake: FakeSession) -> None:
-    assert opened().selectbox(key="chunk_tokens").disabled
+    assert box(opened(), "chunk_tokens").disabled
     fake.status = status(scheduler="chunked")
-    assert not opened().selectbox(key="chunk_tokens").disabled
+    assert not box(opened(), "chunk_tokens").disabled
 
 
 @pytest.mark.parametrize(
@@ -169,7 +151,7 @@ def test_what_is_typed_is_shown_as_the_engine_has_it(
     type_in(at, key, typed)
     assert fake.asked == [("configure", change)]
     at.run()
-    assert at.selectbox(key=key).value == shown
+    assert box(at, key).value == shown
 
 
 def test_typed_nonsense_is_told_and_forgotten(fake: FakeSession) -> None:
@@ -180,17 +162,17 @@ def test_typed_nonsense_is_told_and_forgotten(fake: FakeSession) -> None:
         '"9,999" is no number of KV blocks: write 1 to 640, or a share such as 25%'
     ]
     at.run()
-    assert at.selectbox(key="kv_blocks").value == "KV 640"
+    assert box(at, "kv_blocks").value == "KV 640"
 
 
 def test_what_the_engine_refuses_is_told_to_who_asked(fake: FakeSession) -> None:
     fake.deaf = True
     asked, other = opened(), opened()
-    asked.selectbox(key="kv_blocks").select("KV 12").run()
+    box(asked, "kv_blocks").select("KV 12").run()
     fake.rejections.append(Rejected("Configure", "KV blocks is 12, but request 4 needs 30"))
     asked.run()
     assert [t.value for t in asked.toast] == ["KV blocks is 12, but request 4 needs 30"]
-    assert asked.selectbox(key="kv_blocks").value == "KV 640"
+    assert box(asked, "kv_blocks").value == "KV 640"
     other.run()
     assert not other.toast
     asked.run()
@@ -207,16 +189,16 @@ def test_a_page_opened_before_the_engine_is_ready_sends_nothing(fake: FakeSessio
     at.run()
     at.run()
     assert fake.asked == []
-    assert at.selectbox(key="max_batch").value == "batch 10"
+    assert box(at, "max_batch").value == "batch 10"
 
 
 def test_a_click_is_kept_until_the_engine_answers(fake: FakeSession) -> None:
     """A rerun before the engine confirmed must not throw the widget back."""
     fake.deaf = True
     at = opened()
-    at.selectbox(key="max_batch").select("batch 32").run()
+    box(at, "max_batch").select("batch 32").run()
     at.run()
-    assert at.selectbox(key="max_batch").value == "batch 32"
+    assert box(at, "max_batch").value == "batch 32"
 
 
 def test_a_refused_change_returns_to_the_truth(
@@ -225,9 +207,9 @@ def test_a_refused_change_returns_to_the_truth(
     monkeypatch.setattr("app.follow.PATIENCE_S", 0.0)
     fake.deaf = True
     at = opened()
-    at.selectbox(key="max_batch").select("batch 32").run()
+    box(at, "max_batch").select("batch 32").run()
     at.run()
-    assert at.selectbox(key="max_batch").value == "batch 10"
+    assert box(at, "max_batch").value == "batch 10"
 
 
 def test_pause_resume_and_step(fake: FakeSession) -> None:
@@ -254,7 +236,7 @@ def test_a_recorded_run_has_no_engine_to_command(fake: FakeSession) -> None:
     assert len(recorded) == 1
     at.selectbox(key="run").select("r-synthetic").run()
     assert at.button(key="pause").disabled
-    assert at.selectbox(key="workload").disabled
+    assert box(at, "workload").disabled
     assert at.chat_input(key="asked").disabled
 
 
