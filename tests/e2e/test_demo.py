@@ -110,7 +110,7 @@ def test_a_switch_shows_within_a_second_and_in_other_tabs(
         )
         took_s = (now_ns() - clicked_ns) / 1e9
         other.wait_for_function(
-            "document.querySelector('.st-key-scheduler [aria-checked=true]').textContent"
+            "document.querySelector('[class*=st-key-scheduler] [aria-checked=true]').textContent"
             " === 'static'",
             timeout=10_000,
         )
@@ -161,16 +161,16 @@ def test_limits_of_a_step_change_while_it_runs_in_all_tabs(
         assert budget.is_disabled()
         page.get_by_role("radio", name="chunked").click()
         page.wait_for_function(
-            "!document.querySelector('.st-key-chunk_tokens input').disabled", timeout=10_000
+            "!document.querySelector('[class*=st-key-chunk_tokens] input').disabled", timeout=10_000
         )
         type_in(page, "Token budget", "48")
         wait_mark(page, "budget 48")
         type_in(page, "KV blocks", "400 blocks")
         wait_mark(page, "KV 400 blocks")
-        page.locator(".st-key-prefix_cache label").click()
+        page.locator("[class*=st-key-prefix_cache] label").click()
         wait_mark(page, "prefix cache on")
         other.wait_for_function(
-            "document.querySelector('.st-key-prefix_cache input').checked", timeout=10_000
+            "document.querySelector('[class*=st-key-prefix_cache] input').checked", timeout=10_000
         )
         assert values(other, *limits) == values(page, *limits) == ["batch 8", "budget 48", "KV 400"]
         assert "of 400" in page.inner_text("#ss-tiles .tile:nth-child(4)")
@@ -197,7 +197,7 @@ def test_a_page_fits_one_screen(browser: Browser, server: Server, name: str, loo
     try:
         page = context.new_page()
         open_page(page, server, name)
-        page.wait_for_selector(".st-key-prefix_cache")
+        page.wait_for_selector("[class*=st-key-prefix_cache]")
         right = page.evaluate(
             "Math.max(...[...document.querySelectorAll('.st-key-toolbar *, .st-key-controls *')]"
             ".map(e => e.getBoundingClientRect().right))"

@@ -16,7 +16,7 @@ from tests.e2e.looks import folder, screenshots
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 
 RACE_S = 240_000
-CHOSEN = "document.querySelector('.st-key-scheduler [aria-checked=true]')?.textContent"
+CHOSEN = "document.querySelector('[class*=st-key-scheduler] [aria-checked=true]')?.textContent"
 HEADLINE = "document.querySelector('#ss-headline')?.textContent"
 REPLAY = "window.__stepscope.race"
 CUT = """() => {
