@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page
 from telemetry.clock import now_ns
 from telemetry.database import open_reader
 from tests.e2e.conftest import Server
+from tests.e2e.standing import paused
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 
@@ -233,19 +234,16 @@ def test_a_prompt_answers_in_readable_english(page: Page, server: Server) -> Non
 
 def test_pause_stops_the_counter_and_step_moves_it_by_one(page: Page, server: Server) -> None:
     open_page(page, server)
-    page.get_by_role("button", name="Pause").click()
-    page.get_by_role("button", name="Resume").wait_for()
-    page.wait_for_timeout(2500)
-    held = counter(page)
-    page.wait_for_timeout(1000)
-    assert counter(page) == held
-    assert page.inner_text("#ss-headline").startswith(f"Paused at step {held:,}.")
-    assert "Who got what" in page.inner_text("#ss-answer")
-    page.get_by_role("button", name="Step").click()
-    page.wait_for_function(
-        f"+document.querySelector('#ss-counter').textContent.replace(/\\D/g, '') === {held + 1}"
-    )
-    page.get_by_role("button", name="Resume").click()
+    with paused(page):
+        held = counter(page)
+        page.wait_for_timeout(1000)
+        assert counter(page) == held
+        assert page.inner_text("#ss-headline").startswith(f"Paused at step {held:,}.")
+        assert "Who got what" in page.inner_text("#ss-answer")
+        page.get_by_role("button", name="Step").click()
+        page.wait_for_function(
+            f"+document.querySelector('#ss-counter').textContent.replace(/\\D/g, '') === {held + 1}"
+        )
     page.wait_for_function(
         f"+document.querySelector('#ss-counter').textContent.replace(/\\D/g, '') > {held + 2}"
     )

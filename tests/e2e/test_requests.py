@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page
 from telemetry.database import open_reader
 from tests.e2e.conftest import Server
 from tests.e2e.looks import folder, screenshots
+from tests.e2e.standing import paused
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
 
@@ -20,6 +21,8 @@ PIECE = """name => {
     .filter(t => t.name === name && t.y[0] === 'as it ran');
   return t.length ? t[0].x[0] : 0;
 }"""
+TOTAL = """document.querySelector('#ss-split').data.filter(t => t.y[0] === 'as it ran')
+  .reduce((sum, t) => sum + t.x[0], 0)"""
 ROWS = "document.querySelector('#ss-waterfall').layout.yaxis.ticktext"
 BAR = """() => {
   const div = document.querySelector('#ss-waterfall'), box = div.getBoundingClientRect();
@@ -54,17 +57,16 @@ def test_it_fits_one_screen_in_both_looks(browser: Browser, server: Server, tmp_
 
 def test_a_click_opens_a_request_and_the_address_keeps_it(page: Page, server: Server) -> None:
     open_page(page, server)
-    page.get_by_role("button", name="Pause").click()
-    page.get_by_role("button", name="Resume").wait_for()
-    page.wait_for_timeout(2000)
-    x, y, request = page.evaluate(BAR)
-    page.mouse.click(x, y)
-    page.wait_for_function(f"document.querySelector('#ss-opened b').textContent === 'r-{request}'")
-    assert f"request={request}" in page.url
-    page.reload()
-    page.wait_for_selector("#ss-waterfall .main-svg")
-    assert page.inner_text("#ss-opened b >> nth=0") == f"r-{request}"
-    page.get_by_role("button", name="Resume").click()
+    with paused(page):
+        x, y, request = page.evaluate(BAR)
+        page.mouse.click(x, y)
+        page.wait_for_function(
+            f"document.querySelector('#ss-opened b').textContent === 'r-{request}'"
+        )
+        assert f"request={request}" in page.url
+        page.reload()
+        page.wait_for_selector("#ss-waterfall .main-svg")
+        assert page.inner_text("#ss-opened b >> nth=0") == f"r-{request}"
 
 
 def test_the_list_is_sorted_and_filtered(page: Page, server: Server) -> None:
@@ -91,21 +93,15 @@ def test_the_opened_request_is_what_was_recorded(page: Page, server: Server) -> 
     """Last: read the page, end the server, and compare with the file."""
     open_page(page, server)
     wait_finished(page)
-    # Words and charts are drawn one after the other: they belong together once nothing changes.
-    page.get_by_role("button", name="Pause").click()
-    page.get_by_role("button", name="Resume").wait_for()
-    page.wait_for_timeout(3000)
-    seen = {
-        "head": page.inner_text("#ss-opened .rq-head"),
-        "equation": page.inner_text("#ss-opened .rq-equation span"),
-        "queue": page.evaluate(PIECE, "queue"),
-        "text": page.inner_text("#ss-text"),
-        "tokens": page.locator("#ss-text span").count(),
-    }
-    total = page.evaluate(
-        "document.querySelector('#ss-split').data.filter(t => t.y[0] === 'as it ran')"
-        ".reduce((sum, t) => sum + t.x[0], 0)"
-    )
+    with paused(page):
+        seen = {
+            "head": page.inner_text("#ss-opened .rq-head"),
+            "equation": page.inner_text("#ss-opened .rq-equation span"),
+            "queue": page.evaluate(PIECE, "queue"),
+            "text": page.inner_text("#ss-text"),
+            "tokens": page.locator("#ss-text span").count(),
+            "total": page.evaluate(TOTAL),
+        }
     server.stop()
     found = re.match(r"r-(\d+) ", seen["head"])
     assert found is not None
@@ -113,7 +109,7 @@ def test_the_opened_request_is_what_was_recorded(page: Page, server: Server) -> 
         row = reader.row(f"SELECT * FROM request_latency WHERE request_id = {found[1]}")
     assert row is not None
     compare(row, seen)
-    assert total == pytest.approx(row["e2el_s"], rel=1e-3)
+    assert seen["total"] == pytest.approx(row["e2el_s"], rel=1e-3)
 
 
 def compare(row: dict[str, Any], seen: dict[str, Any]) -> None:
