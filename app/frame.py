@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import new_run, state, window_choice
+from app import new_run, scene_menu, state, window_choice
 from app.badge import badge
 from app.follow import changed, follow
 from app.live.component import html, live
@@ -42,11 +42,13 @@ def frame(view: str) -> Frame:
     """Draw the toolbar; the page then draws headline, controls and panels."""
     st.session_state["phase"] = _phase()
     window_choice.remember()
+    scene_menu.enter(view)
     with st.container(
         key="toolbar", horizontal=True, vertical_alignment="center", gap="small", wrap=False
     ):
         run = _run_selector()
         _engine_controls(run == LIVE)
+        scene_menu.menu()
         badge(run)
     new_run.offer(st.session_state.pop("new_run", None))
     window = window_choice.params(run)

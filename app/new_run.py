@@ -67,15 +67,14 @@ def _form(status: Status | None) -> EngineConfig:
         help="Or the path of a Hugging Face config.json.",
         key="new_model",
     )
+    more = {**_sizes(status), **_fractions(), **_as_now(status)}
+    return modelled_config(device, str(model), **more)
+
+
+def modelled_config(device: str, model: str, **more: Any) -> EngineConfig:
+    """An engine for a page to watch: its clock is held to real time. more: fields of the config."""
     return EngineConfig(
-        model=str(model),
-        device=device,
-        backend="modelled",
-        live=True,
-        paced=True,
-        **_sizes(status),
-        **_fractions(),
-        **_as_now(status),
+        model=model, device=device, backend="modelled", live=True, paced=True, **more
     )
 
 

@@ -116,7 +116,8 @@ def _which(page: Frame) -> dict[str, str]:
     names = _names(page)
     if len(names) < 3:
         return {}
-    asked = st.session_state.get("race") or st.query_params.get("race") or _NEWEST
+    # What was chosen or run here comes before what the address still says.
+    asked = st.session_state.get("race", st.query_params.get("race", _NEWEST))
     st.session_state["race"] = asked if asked in names else _NEWEST
     chosen = st.selectbox(
         "Race", list(names), format_func=lambda name: names[name], key="race", width=210,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app.answers import Answer, Decoder, Texts
+from app.ramp import Ramp, Ramps
 from app.serve_config import (
     SERVE_VARIABLE,
     ServeConfig,
@@ -43,6 +44,7 @@ class Session:
         self._changed = threading.Condition()
         self._replacing = threading.Lock()
         self._tokens = TokenBuffer(self.record)
+        self._ramps = Ramps(self._send_streams, self._is_paused)
         self.cpu_config = default_cpu_config()
         self._forget()
         self._client = self._start(config, load)
@@ -88,6 +90,7 @@ class Session:
             modelled_setup(config)
         if not self._replacing.acquire(blocking=False):
             raise UserError("another run is being started: wait until it is there")
+        self._ramps.end()
         with self._changed:
             self.phase, self.status, self.failure = "starting", None, None
             self.progress = m.Progress("ending the run before")
@@ -174,9 +177,15 @@ class Session:
         requests: int | None = None,
         seed: int = 0,
     ) -> None:
+        self._ramps.end()
         self._send(m.Load(workload, concurrency, rate, requests, seed))
 
+    def ramp(self, ramp: Ramp) -> None:
+        """Streams that grow by themselves, until anybody commands the load."""
+        self._ramps.start(ramp)
+
     def stop_load(self) -> None:
+        self._ramps.end()
         self._send(m.StopLoad())
 
     def pause(self) -> None:
@@ -205,6 +214,7 @@ class Session:
 
     def close(self) -> None:
         """End the engine and close the database."""
+        self._ramps.end()
         with self._replacing:
             try:
                 self.end_engine()
@@ -221,6 +231,13 @@ class Session:
                 return  # it was meant for an engine that is ending
             with self._changed:
                 self._fail("the engine has ended; restart Stepscope", user_error=False)
+
+    def _send_streams(self, workload: str, streams: int) -> None:
+        self._send(m.Load(workload, concurrency=streams))
+
+    def _is_paused(self) -> bool:
+        status = self.status
+        return status is None or status.paused
 
     def _heard(self, reply: m.Reply) -> None:
         if isinstance(reply, m.Ready):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from app.ramp import Ramp
 from app.state import Phase
 from engine.config import EngineConfig
 from engine.errors import UserError
@@ -115,6 +116,10 @@ class FakeSession:
     ) -> None:
         self.asked.append(("load", workload, concurrency, rate))
         self._set(load=Load(workload, concurrency, rate, requests, seed))
+
+    def ramp(self, ramp: Ramp) -> None:
+        self.asked.append(("ramp", ramp))
+        self._set(load=Load(ramp.workload, ramp.levels[0]))
 
     def stop_load(self) -> None:
         self.asked.append(("stop_load",))

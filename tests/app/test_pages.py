@@ -38,6 +38,7 @@ def fake() -> Iterator[FakeSession]:
 def opened(page: str = "live") -> AppTest:
     at = AppTest.from_file(str(SCRIPT), default_timeout=30)
     if page != "live":
+        at.run()  # until the navigation has run, a page whose address is not its file's is unknown
         at.switch_page(f"../pages/{page}.py")
     return at.run()
 
