@@ -75,7 +75,8 @@ def _tell_streams_to_stop() -> None:
 async def health(request: Request) -> JSONResponse:
     """What tests and scripts wait for: phase, run_id, engine_pid, steps committed.
 
-    clock_ns: where the newest of them ended on the engine's clock; pace: of a modelled one.
+    clock_ns: where the newest of them ended on the engine's clock; pace: of a modelled one;
+    status: its settings.
     """
     current = state.session()
     if current is None:
@@ -87,6 +88,7 @@ async def health(request: Request) -> JSONResponse:
         "engine_pid": current.engine_pid,
         "committed": current.store.committed,
         "pace": None if current.pace is None else asdict(current.pace),
+        "status": None if current.status is None else asdict(current.status),
         **await asyncio.to_thread(_recorded, current),
     }
     return JSONResponse(facts)
