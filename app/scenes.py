@@ -71,7 +71,7 @@ class Scene:
 
 
 def _long_outputs(*levels: int) -> Streams:
-    return Streams("longoutput", levels, own_tokens=48 + 320)
+    return Streams("longoutput", levels, own_tokens=48 + 224)
 
 
 _PROMPT = Scene(
@@ -91,8 +91,8 @@ _CLIMB = Scene(
 )
 _CONTEXTS = Scene(
     "Long contexts",
-    "The same 32 streams over 1,000 tokens each: everyone reads KV of its own, and the dashed cap "
-    "comes down.",
+    "The same 32 streams over 1,000 tokens each: each reads KV of its own, so the dashed cap comes "
+    "down.",
     "roofline",
     Streams("longcontext", (32,), own_tokens=48 + 160, shared_tokens=4 * 1024),
     scheduler="chunked",

@@ -6,7 +6,7 @@ from functools import partial
 
 from engine.workloads.workload import Piece, WorkItem, Workload, item_rng
 
-SHORT_PROMPT, LONG_OUTPUT = (16, 48), (192, 320)
+SHORT_PROMPT, LONG_OUTPUT = (16, 48), (128, 224)
 DOCUMENTS, DOCUMENT_TOKENS = 4, 1024
 QUESTION, ANSWER = (16, 48), (96, 160)
 
@@ -15,7 +15,7 @@ def longoutput(seed: int) -> Workload:
     """Short prompts and long answers: hardly a step but decodes, so batch is all that moves it."""
     return Workload(
         name="longoutput",
-        description="prompts of 16-48 tokens, outputs of 192-320",
+        description="prompts of 16-48 tokens, outputs of 128-224",
         default_requests=40,
         item=partial(_longoutput_item, seed),
     )

@@ -114,7 +114,7 @@ def test_what_cannot_be_is_told_and_nothing_moves(fake: FakeSession) -> None:
 
 def test_less_than_it_wants_is_one_more_line(fake: FakeSession) -> None:
     assert fake.ready is not None
-    fake.ready = replace(fake.ready, limits={**fake.ready.limits, "kv_blocks_capacity": 100})
+    fake.ready = replace(fake.ready, limits={**fake.ready.limits, "kv_blocks_capacity": 70})
     at = play(opened(), SCENES["Climb the roof"])
     assert told(at)[1:] == ["The KV blocks here hold 4 of its 32 streams at once."]
     assert fake.status is not None

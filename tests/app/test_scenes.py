@@ -94,6 +94,21 @@ def test_its_device_holds_its_model_and_its_load() -> None:
     assert setup.capacity * setup.block_size > H100.load.most * H100.load.own_tokens
 
 
+def test_the_demo_script_tells_every_scene_as_it_is() -> None:
+    script = (PAGES.parent / "docs" / "demo.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) (.+?) \| (.+?) \|", script, re.MULTILINE)
+    assert [(number, name) for number, name, _ in rows] == [
+        (str(n), name) for n, name in enumerate(SCENES, 1)
+    ]
+    for _, name, sets in rows:
+        scene = SCENES[name]
+        words = [scene.page.capitalize(), *(value.lower() for value in scene.address.values())]
+        if scene.load is not None:
+            words += [f"`{scene.load.workload}`", f"{scene.load.most} streams"]
+        told = [w for w in words if w not in ("absolute", "live")]
+        assert all(word.lower() in sets.lower() for word in told), name
+
+
 # --- what it asks for ---
 
 
@@ -155,9 +170,9 @@ def test_the_device_that_runs_already_is_not_started_again(fake: FakeSession) ->
 
 
 def test_fewer_streams_where_the_blocks_hold_no_more() -> None:
-    limits = {**LIMITS, "kv_blocks_capacity": 100}  # of 16 tokens
+    limits = {**LIMITS, "kv_blocks_capacity": 70}  # of 16 tokens
     load, lines = fitted(CLIMB, limits)
-    assert load == Streams("longoutput", (1, 2, 4), own_tokens=368)
+    assert load == Streams("longoutput", (1, 2, 4), own_tokens=272)
     assert lines == ["The KV blocks here hold 4 of its 32 streams at once."]
 
 
