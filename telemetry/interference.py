@@ -65,19 +65,21 @@ hosts AS (
   GROUP BY ALL)"""
 
 # A decode-only step of batch p is like those of batches b with |p - b| <= b / 10, and is offered
-# to each of them; the window frame then finds those with like KV tokens. Whole numbers only. The
-# fit is least squares on their calmer half; where all have one batch it has no slope over batches.
+# to each of them that is asked for; the window frame then finds those with like KV tokens. Whole
+# numbers only. The fit is least squares on their calmer half; where all have one batch it has no
+# slope over batches.
 _BASELINES = f"""
 alone AS (
   SELECT run_id, step, batch, kv_tokens, t_step_s, switches
   FROM ran JOIN loads USING (run_id, step) WHERE phase = 'decode' AND batch > 0),
+asked AS (
+  SELECT run_id, step, batch, kv_tokens FROM loads SEMI JOIN stretches USING (run_id, step)),
 offered AS (
-  SELECT run_id, NULL::BIGINT AS step, kv_tokens, t_step_s, switches,
-         unnest(range((10 * batch + 10) // 11, 10 * batch // 9 + 1)) AS batch
-  FROM alone
+  SELECT a.run_id, NULL::BIGINT AS step, b.batch, a.kv_tokens, a.t_step_s, a.switches
+  FROM alone a JOIN (SELECT DISTINCT run_id, batch FROM asked) b
+    ON b.run_id = a.run_id AND abs(a.batch - b.batch) * 10 <= b.batch
   UNION ALL
-  SELECT run_id, step, kv_tokens, NULL, NULL, batch
-  FROM loads SEMI JOIN stretches USING (run_id, step) WHERE batch > 0),
+  SELECT run_id, step, batch, kv_tokens, NULL, NULL FROM asked WHERE batch > 0),
 alike AS (
   SELECT run_id, step, median(t_step_s) OVER near AS median_s, count(t_step_s) OVER near AS n,
          sum(switches) OVER near / nullif(sum(t_step_s) OVER near, 0) AS switches_per_s
@@ -98,7 +100,7 @@ calm AS (
 fitted AS (
   SELECT l.run_id, l.step, t + ((l.batch - b) * (bt * kk - kt * bk)
            + (l.kv_tokens - k) * (kt * bb - bt * bk)) / (bb * kk - bk ** 2) AS fit_s
-  FROM loads l SEMI JOIN stretches USING (run_id, step) JOIN calm c ON c.run_id = l.run_id
+  FROM asked l JOIN calm c ON c.run_id = l.run_id
   WHERE l.batch BETWEEN low_b / {REACH} AND high_b * {REACH}
     AND l.kv_tokens BETWEEN low_k / {REACH} AND high_k * {REACH}),
 baselines AS (
@@ -106,7 +108,7 @@ baselines AS (
          CASE WHEN a.n >= {LEAST_ALIKE} THEN 'median' WHEN f.fit_s > 0 THEN 'fit' END
            AS baseline_from,
          CASE baseline_from WHEN 'median' THEN a.median_s WHEN 'fit' THEN f.fit_s END AS baseline_s
-  FROM loads l SEMI JOIN stretches USING (run_id, step)
+  FROM asked l
   LEFT JOIN alike a USING (run_id, step) LEFT JOIN fitted f USING (run_id, step))"""
 
 # Host where switches beyond those that the baseline already has can explain half of the loss.
@@ -126,6 +128,8 @@ judged AS (
   LEFT JOIN hosts h USING (run_id, after_step, step))"""
 
 EVERY, WINDOW = "true", "run_id = $run AND step BETWEEN $first AND $last"
+# The requests that have gaps there are known before: so their earlier tokens are found at once.
+_GAPS = f"{WINDOW} AND request_id BETWEEN $oldest AND $newest"
 _WINDOW_POOL = f"run_id = $run AND step BETWEEN $first - {POOL_STEPS} AND $last"
 
 
@@ -139,8 +143,11 @@ def judged(gaps: str = EVERY, pool: str = EVERY) -> str:
 
 
 def judged_window() -> str:
-    """As judged, for the gaps that end in steps $first to $last of $run."""
-    return judged(WINDOW, _WINDOW_POOL)
+    """As judged, for the gaps that end in steps $first to $last of $run.
+
+    $oldest and $newest: the first and the last of the requests that emit a token there.
+    """
+    return judged(_GAPS, _WINDOW_POOL)
 
 
 def prompts_window() -> str:

@@ -21,7 +21,8 @@ _DECADE = (1.0, 2.0, 5.0)
 
 def is_bad(gaps: pd.DataFrame) -> pd.Series[bool]:
     """Gaps over twice their baseline; one without baseline is none."""
-    return gaps["inflation"].fillna(0.0) > BAD
+    bad: pd.Series[bool] = gaps["inflation"] > BAD
+    return bad
 
 
 def gap_traces(gaps: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:

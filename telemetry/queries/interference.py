@@ -80,7 +80,15 @@ def gaps(reader: Reader, run_id: str, first: int, last: int) -> pd.DataFrame:
            CASE WHEN prompt_flops IS NOT NULL THEN streams END AS streams
     FROM judged ORDER BY t_ns, itl_s
     """
-    return reader.frame(sql, _window(run_id, first, last))
+    window = _window(run_id, first, last)
+    return reader.frame(sql, {**window, **emitting(reader, window)})
+
+
+def emitting(reader: Reader, window: dict[str, Any]) -> dict[str, Any]:
+    """oldest and newest: the first and the last request that emitted a token in a window (NULL:
+    none did), which `judged_window` asks for."""
+    sql = f"SELECT min(request_id) AS oldest, max(request_id) AS newest FROM tokens WHERE {_WINDOW}"
+    return reader.row(sql, window) or {}
 
 
 def prompts(reader: Reader, run_id: str, first: int, last: int, start_ns: int) -> pd.DataFrame:

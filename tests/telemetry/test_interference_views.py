@@ -327,7 +327,7 @@ def test_a_window_of_all_steps_says_what_the_view_says(memory: Store, seed: int)
     by_window = reader.rows(
         f"{judged_window()} SELECT cause, sum(gaps)::BIGINT, sum(gaps * interference_s) "
         "FROM judged GROUP BY cause ORDER BY cause",
-        window,
+        {**window, **queries.emitting(reader, window)},
     )
     by_view = reader.rows(
         "SELECT cause, count(*), sum(interference_s) FROM interference WHERE run_id = ? "
