@@ -29,6 +29,13 @@ def menu() -> None:
     )
 
 
+def alone(view: str) -> None:
+    """The menu of a page without a toolbar of ours: it stands at the end of the navigation."""
+    enter(view)
+    with st.container(key="scene_alone", width="content"):
+        menu()
+
+
 def _numbered(name: str) -> str:
     return f"{list(SCENES).index(name) + 1}  {name}"
 

@@ -48,10 +48,14 @@ def told(at: AppTest) -> list[str]:
     return [toast.value for toast in at.toast]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "what_if"])
 def test_every_page_offers_every_scene(fake: FakeSession, page: str) -> None:
     options = opened(page).menu_button(key="scene").options
     assert options == [f"{n}  {name}" for n, name in enumerate(SCENES, 1)]
+
+
+def test_a_scene_leads_away_from_the_page_without_a_run(fake: FakeSession) -> None:
+    holds(play(opened("what_if"), SCENES["Modelled H100"]), SCENES["Modelled H100"])
 
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=list(SCENES))
