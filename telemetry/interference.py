@@ -13,14 +13,15 @@ POOL_STEPS = 1_000
 LEAST_ALIKE, LEAST_FITTED = 5, 20
 REACH = 1.5
 """A fit is believed up to so many times beyond the batches and KV tokens that it has seen."""
-HOST_SLICE_S = 0.010
-"""The most that one involuntary switch is taken to cost: about a scheduler's period."""
+HELD_UP = 2.0
+"""A gap of decodes alone has its baseline's work: beyond so many times its time it was held up."""
 
 # batch, kv_tokens: sequences that decode in a step (padding runs like them), and their contexts.
 _LOADS = """
 ran AS (
-  SELECT run_id, step, t_step_s, phase, coalesce(involuntary_switches, 0) AS switches,
-         linear_flops::DOUBLE AS linear_flops, attention_flops::DOUBLE AS attention_flops
+  SELECT run_id, step, t_step_s, phase, involuntary_switches AS switches,
+         linear_flops::DOUBLE AS linear_flops, attention_flops::DOUBLE AS attention_flops,
+         t_compute_s / nullif(flops, 0) AS s_per_flop, greatest(t_compute_s, t_memory_s) AS floor_s
   FROM steps WHERE {pool}),
 parts AS (
   SELECT run_id, step, request_id, phase, tokens, context_tokens,
@@ -35,11 +36,13 @@ loads AS (
 
 # Linear layers cost the same for every row, attention what each row attends to, as the engine
 # counts them (engine/physics/cost.py). Without counts a token weighs as much as any other.
+# floor_s: below that no roof allows a prompt's math (NULL: peaks or counts are unknown).
 _PROMPTS = """
 prompts AS (
   SELECT p.run_id, p.step, p.request_id, p.phase, p.tokens,
-         coalesce(nullif(s.linear_flops * p.tokens / l.tokens
-           + s.attention_flops * p.attended / nullif(l.attended, 0), 0), p.tokens) AS flops
+         nullif(s.linear_flops * p.tokens / l.tokens
+           + s.attention_flops * p.attended / nullif(l.attended, 0), 0) AS counted,
+         coalesce(counted, p.tokens) AS flops, counted * s.s_per_flop AS floor_s
   FROM parts p JOIN ran s USING (run_id, step) JOIN loads l USING (run_id, step)
   WHERE p.phase IN ('prefill', 'recompute'))"""
 
@@ -52,12 +55,13 @@ spans AS (
 stretches AS (SELECT DISTINCT run_id, after_step, step FROM spans),
 blamed AS (
   SELECT w.run_id, w.after_step, w.step, p.request_id AS culprit_id, sum(p.flops) AS flops,
-         sum(p.tokens)::BIGINT AS tokens
+         sum(p.tokens)::BIGINT AS tokens, sum(p.floor_s) AS floor_s
   FROM stretches w JOIN prompts p
     ON p.run_id = w.run_id AND p.step > w.after_step AND p.step <= w.step
   GROUP BY ALL),
 blame_sums AS (
-  SELECT run_id, after_step, step, sum(flops) AS prompt_flops FROM blamed GROUP BY ALL),
+  SELECT run_id, after_step, step, sum(flops) AS prompt_flops, sum(floor_s) AS prompt_floor_s
+  FROM blamed GROUP BY ALL),
 hosts AS (
   SELECT w.run_id, w.after_step, w.step, sum(s.switches)::BIGINT AS switches
   FROM stretches w JOIN ran s
@@ -70,19 +74,20 @@ hosts AS (
 # slope over batches.
 _BASELINES = f"""
 alone AS (
-  SELECT run_id, step, batch, kv_tokens, t_step_s, switches
+  SELECT run_id, step, batch, kv_tokens, t_step_s, floor_s, coalesce(switches, 0) AS switches
   FROM ran JOIN loads USING (run_id, step) WHERE phase = 'decode' AND batch > 0),
+paces AS (
+  SELECT run_id, median(t_step_s / nullif(floor_s, 0)) AS pace FROM alone GROUP BY run_id),
 asked AS (
   SELECT run_id, step, batch, kv_tokens FROM loads SEMI JOIN stretches USING (run_id, step)),
 offered AS (
-  SELECT a.run_id, NULL::BIGINT AS step, b.batch, a.kv_tokens, a.t_step_s, a.switches
+  SELECT a.run_id, NULL::BIGINT AS step, b.batch, a.kv_tokens, a.t_step_s
   FROM alone a JOIN (SELECT DISTINCT run_id, batch FROM asked) b
     ON b.run_id = a.run_id AND abs(a.batch - b.batch) * 10 <= b.batch
   UNION ALL
-  SELECT run_id, step, batch, kv_tokens, NULL, NULL FROM asked WHERE batch > 0),
+  SELECT run_id, step, batch, kv_tokens, NULL FROM asked WHERE batch > 0),
 alike AS (
-  SELECT run_id, step, median(t_step_s) OVER near AS median_s, count(t_step_s) OVER near AS n,
-         sum(switches) OVER near / nullif(sum(t_step_s) OVER near, 0) AS switches_per_s
+  SELECT run_id, step, median(t_step_s) OVER near AS median_s, count(t_step_s) OVER near AS n
   FROM offered
   WINDOW near AS (PARTITION BY run_id, batch ORDER BY kv_tokens
     RANGE BETWEEN kv_tokens // 10 PRECEDING AND kv_tokens // 10 FOLLOWING)
@@ -104,28 +109,32 @@ fitted AS (
   WHERE l.batch BETWEEN low_b / {REACH} AND high_b * {REACH}
     AND l.kv_tokens BETWEEN low_k / {REACH} AND high_k * {REACH}),
 baselines AS (
-  SELECT l.run_id, l.step, l.batch, l.kv_tokens, coalesce(a.switches_per_s, 0) AS switches_per_s,
+  SELECT l.run_id, l.step, l.batch, l.kv_tokens,
          CASE WHEN a.n >= {LEAST_ALIKE} THEN 'median' WHEN f.fit_s > 0 THEN 'fit' END
            AS baseline_from,
          CASE baseline_from WHEN 'median' THEN a.median_s WHEN 'fit' THEN f.fit_s END AS baseline_s
   FROM asked l
   LEFT JOIN alike a USING (run_id, step) LEFT JOIN fitted f USING (run_id, step))"""
 
-# Host where switches beyond those that the baseline already has can explain half of the loss.
+# A prompt answers for as much as its math must take: at the peak, times how much longer than their
+# floor the decode-only steps of the same time took, which a busy machine slows alike. Of a gap in
+# which the OS took the core, most of whose loss is beyond that, the host is the cause. Without
+# prompt tokens there is nobody else; where switches are not counted nothing is known of the host.
 _JUDGED = f"""
 judged AS (
   SELECT w.*, w.itl_ns / 1e9 AS itl_s, b.batch, b.kv_tokens, b.baseline_s, b.baseline_from,
          itl_s - b.baseline_s AS interference_s, itl_s / b.baseline_s AS inflation,
-         s.prompt_flops, h.switches,
+         s.prompt_flops, h.switches, s.prompt_floor_s * p.pace AS prompt_s,
          CASE WHEN b.run_id IS NULL THEN NULL
-              WHEN h.switches > 0 AND (s.prompt_flops IS NULL OR coalesce(
-                (h.switches - b.switches_per_s * itl_s) * {HOST_SLICE_S} >= interference_s / 2,
-                true)) THEN 'host'
-              WHEN s.prompt_flops IS NOT NULL THEN 'prefill'
-              ELSE 'unexplained' END AS cause
+              WHEN s.prompt_flops IS NULL THEN
+                CASE WHEN h.switches > 0 OR h.switches = 0 AND inflation > {HELD_UP}
+                THEN 'host' ELSE 'unexplained' END
+              WHEN h.switches > 0 AND interference_s - prompt_s > interference_s / 2 THEN 'host'
+              ELSE 'prefill' END AS cause
   FROM spans w LEFT JOIN baselines b USING (run_id, step)
   LEFT JOIN blame_sums s USING (run_id, after_step, step)
-  LEFT JOIN hosts h USING (run_id, after_step, step))"""
+  LEFT JOIN hosts h USING (run_id, after_step, step)
+  LEFT JOIN paces p ON p.run_id = w.run_id)"""
 
 EVERY, WINDOW = "true", "run_id = $run AND step BETWEEN $first AND $last"
 # The requests that have gaps there are known before: so their earlier tokens are found at once.

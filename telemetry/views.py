@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from telemetry.interference import BLAME_SQL, INTERFERENCE_SQL, LEAST_ALIKE
+from telemetry.interference import BLAME_SQL, HELD_UP, INTERFERENCE_SQL, LEAST_ALIKE
 
 # end_ns of a pause that has not ended: later than any t_ns.
 FOREVER_NS = 2**63 - 1
@@ -84,9 +84,10 @@ INTERFERENCE = View(
     f"{LEAST_ALIKE} decode-only steps of the run within 10% of batch and KV tokens of the step "
     "that ended the gap, else a fit of batch and KV tokens on its calmer decode-only steps, no "
     "further than half as much again beyond them ('fit'), else NULL. cause: 'prefill' with prompt "
-    "tokens in a step of the gap; 'host' where the OS took the engine's core away and there are "
-    "none, or where the switches beyond the baseline's own can explain half of the loss; else "
-    "'unexplained'; NULL where sequence_steps are unknown.",
+    "tokens in a step of the gap, but 'host' where the OS took the engine's core and more than "
+    "half of the loss is beyond what their math takes at the pace of decode-only steps; without "
+    f"prompt tokens 'host' where the OS took the core or the gap is over {HELD_UP:g} times its "
+    "baseline, else 'unexplained'; NULL where sequence_steps are unknown.",
     INTERFERENCE_SQL,
 )
 

@@ -69,7 +69,7 @@ def _no_prompt(side: Found) -> str:
         return "No stream has two tokens in this window yet."
     gap = f"worst gap {duration(worst['itl_s'])}{_factor(worst['inflation'])}"
     if worst["cause"] == "host":
-        return f"The host, not a prompt: {gap}, in steps whose core the OS took away."
+        return f"The host, not a prompt: {gap}, in which the engine was held up."
     if pd.isna(worst["cause"]):
         return f"Worst gap {duration(worst['itl_s'])}: who shared its steps is not reported."
     return f"No prompt slowed a stream: {gap}."
@@ -197,7 +197,7 @@ def table(sides: Sequence[tuple[str, Found]]) -> str:
     return f'<div class="blame"><table>{body}</table></div>'
 
 
-_WHO = {"host": "host: OS took the core", "unexplained": "unexplained"}
+_WHO = {"host": "host: engine held up", "unexplained": "unexplained"}
 
 
 def _row(name: str, side: Found, blame: Blame) -> str:

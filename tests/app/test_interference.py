@@ -243,7 +243,7 @@ def test_host_noise_is_called_host(store: Store) -> None:
     made_view = view(store.reader())
     hosts = trace(made_view, "bad gaps, host")
     assert len(hosts["y"]) == 1
-    assert "host: OS took the core" in made_view.html["blame"]
+    assert "host: engine held up" in made_view.html["blame"]
     assert "The longest of all" in made_view.html["headline"]
     assert "was the host&#x27;s" in made_view.html["headline"]
 

@@ -12,7 +12,7 @@ import pytest
 from telemetry_records import Message, a_request, a_run, a_step, an_event
 
 from telemetry.batches import table_of, token_table
-from telemetry.interference import HOST_SLICE_S, judged_window
+from telemetry.interference import judged_window
 from telemetry.queries import interference as queries
 from telemetry.schema import SequenceStepRecord
 from telemetry.store import Store
@@ -37,8 +37,13 @@ class Run:
         rows: list[tuple[int, str, int, int]],
         switches: int | None = 0,
         flops: tuple[int, int] = (0, 0),
+        math_ms: float | None = None,
+        read_ms: float | None = None,
     ) -> None:
-        """Every row that decodes emits a token; flops: of the linear layers and of attention."""
+        """Every row that decodes emits a token; flops: of the linear layers and of attention.
+
+        math_ms, read_ms: what the step's FLOPs and bytes take at the peaks; None: unknown.
+        """
         number, kinds = len(self.steps), {phase for _, phase, _, _ in rows}
         prompt = kinds & {"prefill", "recompute"}
         phase = "decode" if not prompt else "mixed" if kinds - prompt else "prefill"
@@ -49,8 +54,11 @@ class Run:
                 t_step_s=took_ms / 1e3,
                 phase=phase,
                 involuntary_switches=switches,
+                flops=sum(flops),
                 linear_flops=flops[0],
                 attention_flops=flops[1],
+                t_compute_s=None if math_ms is None else math_ms / 1e3,
+                t_memory_s=None if read_ms is None else read_ms / 1e3,
             )
         )
         self.now_ms += took_ms
@@ -146,35 +154,94 @@ def test_blame_is_divided_by_prompt_flops(memory: Store) -> None:
     }
 
 
-def test_the_operating_system_is_the_host_and_never_a_prompt(memory: Store) -> None:
+# --- the host or a prompt ---
+
+
+def reading(count: int, took_ms: int, switches: int | None = 0) -> Run:
+    """Decode-only steps whose weights and KV take 8 ms to read at the peak."""
+    run = Run()
+    for _ in range(count):
+        run.step(took_ms, decoding(1, 2), switches, (2, 0), math_ms=1, read_ms=8)
+    return run
+
+
+def prompted(run: Run, took_ms: int, tokens: int, switches: int | None, math: bool = True) -> None:
+    """Two decodes beside a prompt, whose tokens take a millisecond each at the peak."""
+    rows = [*decoding(1, 2), (9, "prefill", tokens, 0)]
+    peak_ms = float(tokens + 2) if math else None
+    run.step(took_ms, rows, switches, (tokens + 2, 0), math_ms=peak_ms, read_ms=8)
+
+
+def causes(store: Store, run: Run, last: int) -> list[str | None]:
+    """Of the newest gaps, one for each step."""
+    return [g["cause"] for g in found(store, run.write(store))[-2 * last :: 2]]
+
+
+def test_a_gap_of_decodes_alone_is_nobodys_but_the_hosts(memory: Store) -> None:
     run = calm(6)
     run.step(30, decoding(1, 2), switches=1)
-    run.step(30, [*decoding(1, 2), (9, "prefill", 4, 0)], switches=2)
-    run.step(20, decoding(1, 2), switches=None)
-    gaps = found(memory, run.write(memory))
-    causes = [g["cause"] for g in gaps[-6::2]]
-    assert causes == ["host", "host", "unexplained"]
-    assert not found(memory, gaps[0]["run_id"], "blame")
+    run.step(15, decoding(1, 2), switches=0)
+    assert causes(memory, run, 2) == ["host", "unexplained"]
+    assert not found(memory, run.write(memory), "blame")
 
 
-def test_a_switch_is_too_short_to_explain_a_long_prompt(memory: Store) -> None:
-    """One scheduler's period of a gap that lost seven of them."""
+def test_a_stopped_process_is_the_host(memory: Store) -> None:
+    """The OS counts no involuntary switch where a signal stopped it: same work, thirty times."""
     run = calm(6)
-    run.step(80, [*decoding(1, 2), (9, "prefill", 64, 0)], switches=1)
-    run.step(10 + round(2e3 * HOST_SLICE_S), [*decoding(1, 2), (9, "prefill", 4, 64)], switches=1)
-    causes = [g["cause"] for g in found(memory, run.write(memory))[-4::2]]
-    assert causes == ["prefill", "host"]
+    run.step(310, decoding(1, 2), switches=0)
+    run.step(310, decoding(1, 2), switches=None)
+    assert causes(memory, run, 2) == ["host", "unexplained"]
 
 
-def test_switches_that_the_baseline_has_as_well_are_no_excuse(memory: Store) -> None:
-    """A busy machine slows decode-only steps and prompts alike."""
-    run = Run()
-    for _ in range(6):
-        run.step(20, decoding(1, 2), switches=2)
-    run.step(100, [*decoding(1, 2), (9, "prefill", 64, 0)], switches=10)
+def test_a_prompt_is_blamed_for_a_freeze_whatever_was_switched_meanwhile(memory: Store) -> None:
+    """64 ms of math at the peak, and a machine that takes a quarter longer: 80 of the 90 lost."""
+    run = reading(6, 10)
+    prompted(run, 100, tokens=64, switches=40)
     gap = found(memory, run.write(memory))[-1]
     assert gap["cause"] == "prefill"
-    assert gap["inflation"] == pytest.approx(5.0)
+    assert gap["inflation"] == pytest.approx(10.0)
+    assert [b["culprit_id"] for b in found(memory, gap["run_id"], "blame")] == [9, 9]
+
+
+def test_a_small_prompt_does_not_answer_for_a_core_that_was_taken(memory: Store) -> None:
+    """4 ms of math at the peak are 5 here: of 90 ms lost 85 are the host's."""
+    run = reading(6, 10)
+    prompted(run, 100, tokens=4, switches=1)
+    prompted(run, 16, tokens=4, switches=1)
+    assert causes(memory, run, 2) == ["host", "prefill"]
+    assert len(found(memory, run.write(memory), "blame")) == 2, "the second prompt's two gaps"
+
+
+@pytest.mark.parametrize(("took_ms", "cause"), [(169, "prefill"), (171, "host")])
+def test_half_of_the_loss_decides(memory: Store, took_ms: int, cause: str) -> None:
+    """64 tokens at the machine's pace are 80 ms, half of a loss of 160."""
+    run = reading(6, 10)
+    prompted(run, took_ms, tokens=64, switches=3)
+    assert causes(memory, run, 1) == [cause]
+
+
+def test_a_busy_machine_slows_decodes_and_prompts_alike(memory: Store) -> None:
+    """Decode-only steps at five times their floor: a prompt may take five times its own."""
+    run = reading(6, 40, switches=9)
+    prompted(run, 340, tokens=64, switches=90)
+    assert causes(memory, run, 1) == ["prefill"]
+
+
+def test_without_a_switch_or_a_peak_nothing_speaks_against_the_prompt(memory: Store) -> None:
+    run = reading(6, 10)
+    prompted(run, 300, tokens=4, switches=0)
+    prompted(run, 300, tokens=4, switches=None)
+    prompted(run, 300, tokens=4, switches=9, math=False)
+    assert causes(memory, run, 3) == ["prefill"] * 3
+
+
+def test_without_a_baseline_no_host_is_named(memory: Store) -> None:
+    run = reading(3, 10)
+    prompted(run, 300, tokens=4, switches=9)
+    assert causes(memory, run, 1) == ["prefill"]
+
+
+# --- baselines ---
 
 
 def test_four_steps_alike_are_no_baseline_and_twenty_make_a_fit(memory: Store) -> None:
