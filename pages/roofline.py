@@ -2,7 +2,8 @@
 
 import streamlit as st
 
-from app.controls import controls_row, load_controls
+from app import roofline_controls
+from app.controls import controls_row
 from app.figures import crossover, roofline
 from app.frame import frame, headline, legend
 from app.live.component import figure, html, live
@@ -10,19 +11,7 @@ from app.live.component import figure, html, live
 page = frame("roofline")
 spot = st.container()
 with controls_row():
-    load_controls(page.is_live)
-    # The widget itself says what is chosen: on the first run an address knows before the state.
-    scale = str(
-        st.segmented_control(
-            "Scale",
-            ["absolute", "normalised"],
-            key="scale",
-            default="absolute",
-            required=True,
-            label_visibility="collapsed",
-            bind="query-params",
-        )
-    )
+    params = roofline_controls.controls(page)
     legend(
         [
             ("memory", "read", "line"),
@@ -33,11 +22,12 @@ with controls_row():
         ]
     )
 with spot:
-    headline(page, scale=scale)
+    headline(page, **params)
 places = [
     html("blank", area="1 / 1 / 2 / 3"),
-    figure("roofline", roofline.HEIGHT_PX, "2 / 1 / 4 / 2"),
-    figure("intensity", crossover.INTENSITY_PX, "2 / 2 / 3 / 3"),
-    figure("crossover", crossover.CROSSOVER_PX, "3 / 2 / 4 / 3"),
+    html("why", 42, "2 / 1 / 3 / 3"),
+    figure("roofline", roofline.HEIGHT_PX, "3 / 1 / 5 / 2"),
+    figure("intensity", crossover.INTENSITY_PX, "3 / 2 / 4 / 3"),
+    figure("crossover", crossover.CROSSOVER_PX, "4 / 2 / 5 / 3"),
 ]
-live("roofline", places, page.params(scale=scale), "charts", "minmax(0, 61fr) minmax(0, 39fr)")
+live("roofline", places, page.params(**params), "charts", "minmax(0, 61fr) minmax(0, 39fr)")

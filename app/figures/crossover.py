@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from app.figures.data import Figure, nice_ceiling, numbers, significant
+from app.figures.other_roofs import Other
 from app.figures.plane import Decode, Peaks
 from app.theme import Theme, axis, layout, note, rgba
 from app.units import three
@@ -20,8 +22,8 @@ from engine.physics.roofline import (
     intensity_asymptote,
 )
 
-INTENSITY_PX = 232
-CROSSOVER_PX = 258
+INTENSITY_PX = 206
+CROSSOVER_PX = 236
 _TICKS = [2**i for i in range(11)]
 LIGHTER = {"ticklabeloverflow": "allow"}
 """Plotly measures every label on every update to see whether it hangs over; these never do."""
@@ -67,26 +69,39 @@ def dot(look: Theme, x: float, y: float, role: str = "decode") -> dict[str, Any]
 
 
 def intensity(
-    decode: Decode | None, peaks: Peaks | None, batch: float, look: Theme, last: float = 64
+    decode: Decode | None,
+    peaks: Peaks | None,
+    batch: float,
+    look: Theme,
+    last: float = 64,
+    others: Sequence[Other] = (),
+    unknown: str = "",
 ) -> Figure:
-    """Intensity of a decode step over its batch at the current context, up to its KV asymptote."""
+    """Intensity of a decode step over its batch at the current context, up to its KV asymptote.
+
+    others: roofs beside the run's, with their ridges, and the curve of other weights dotted.
+    unknown: what stands in the place of the curve where decode is None.
+    """
     shape = layout(look, INTENSITY_PX, margin={"l": 60, "r": 8, "t": 24, "b": 40})
     shape["xaxis"] = batch_axis(look, "decode batch", last)
     notes = [heading(look, "Intensity over batch")]
+    shape["annotations"] = notes
     if decode is None:
         shape["yaxis"] = axis(look, "FLOP/byte", range=[0, 1])
-        shape["annotations"] = notes
+        notes.append(_in_place(look, unknown))
         return {"data": [], "layout": shape}
     xs = batches(last)
     cap = intensity_asymptote(decode.model, decode.context)
-    ys = [decode_intensity(decode.model, b, decode.context) for b in xs]
-    near = cap if cap < 2.5 * ys[-1] else 0.0
-    top = nice_ceiling(max(ys[-1], near, peaks.ridge if peaks else 0.0) * 1.18)
-    data = [line("decode", xs, ys, color=look.decode)]
+    data = [line("decode", xs, _intensities(decode, xs), color=look.decode)]
+    data += _other_weights(decode, others, xs, look)
+    highest = max(y for trace in data for y in trace["y"])
+    near = cap if cap < 2.5 * data[0]["y"][-1] else 0.0
+    top = nice_ceiling(max(highest, near, peaks.ridge if peaks else 0.0) * 1.18)
     shape["yaxis"] = axis(look, "FLOP/byte", range=[0, top], nticks=5)
-    if peaks and peaks.ridge < top:
-        data.append(line("ridge", [0.85, last * 1.1], [peaks.ridge] * 2, color=look.compute))
-        notes.append(_on_line(look, f"ridge {three(peaks.ridge)}", peaks.ridge))
+    ridges = [("", peaks.ridge)] if peaks else []
+    data += _ridges(
+        ridges + [(f"{o.name} ", o.peaks.ridge) for o in others], top, last, look, notes
+    )
     if near:
         dashed = {"color": look.cached, "dash": "dash"}
         data.append(line("KV cap", [0.85, last * 1.1], [cap] * 2, **dashed))
@@ -94,8 +109,52 @@ def intensity(
     elif math.isfinite(cap):
         notes.append(_on_line(look, f"↑ KV caps this at {three(cap)} FLOP/byte", top * 0.86))
     data.append(dot(look, batch, decode_intensity(decode.model, batch, decode.context)))
-    shape["annotations"] = notes
     return {"data": data, "layout": shape}
+
+
+def _intensities(decode: Decode, xs: list[float]) -> list[float]:
+    return [decode_intensity(decode.model, b, decode.context) for b in xs]
+
+
+def _other_weights(
+    decode: Decode, others: Sequence[Other], xs: list[float], look: Theme
+) -> list[dict[str, Any]]:
+    """Dotted: the same model with its weights in other bytes."""
+    return [
+        line(f"{o.name} weights", xs, _intensities(o.decode, xs), color=look.decode, dash="dot")
+        for o in others
+        if o.decode and not o.is_device and o.decode != decode
+    ]
+
+
+def _ridges(
+    ridges: list[tuple[str, float]],
+    top: float,
+    last: float,
+    look: Theme,
+    notes: list[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """The run's own first; what lies above the axis is only told of, at the right."""
+    data, above = [], []
+    for name, ridge in ridges:
+        if ridge < top:
+            dash: dict[str, Any] = {"dash": "dash", "width": 2} if name else {}
+            ends = [0.85, last * 1.1], [ridge] * 2
+            data.append(line(f"{name}ridge", *ends, color=look.compute, **dash))
+            notes.append(_on_line(look, f"{name}ridge {three(ridge)}", ridge))
+        else:
+            above.append(f"{name}{three(ridge)}")
+    if above:
+        place = {"xref": "paper", "x": 1, "yref": "paper", "y": 1}
+        text = f"↑ ridge {', '.join(above)}"
+        notes.append(note(look, text, **place, xanchor="right", yanchor="bottom"))
+    return data
+
+
+def _in_place(look: Theme, text: str) -> dict[str, Any]:
+    """Where nothing can be drawn."""
+    place = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0.5}
+    return note(look, text, 14, **place, xanchor="center", yanchor="middle")
 
 
 def heading(look: Theme, text: str) -> dict[str, Any]:
@@ -116,11 +175,13 @@ def crossover(
     look: Theme,
     last: float = 64,
     took: str = "measured",
+    unknown: str = "",
 ) -> Figure:
     """Step time over batch, ms: weights alone, with KV, compute, and the measured medians.
 
     measured: rows of `queries.roofline.measured_by_batch`; now: (batch, t_step_s) of the newest.
-    took: what the medians are called, which a cost model has not measured.
+    took: what the medians are called, which a cost model has not measured. unknown: what stands in
+    the place of the curves where decode or the peaks are None.
     """
     shape = layout(look, CROSSOVER_PX, margin={"l": 60, "r": 8, "t": 24, "b": 40})
     notes = [heading(look, "What one more sequence costs")]
@@ -131,6 +192,8 @@ def crossover(
         cross = crossover_batch_with_kv(decode.model, decode.context, peaks.flops, peaks.bandwidth)
         notes += regions(cross, look, last)
         times_ms += [v for trace in data for v in trace["y"]]
+    elif unknown:
+        notes.append(_in_place(look, unknown))
     data += _measured(measured, look, took)
     if now:
         data.append(dot(look, now[0], now[1] * 1e3))
@@ -155,11 +218,11 @@ def ms_axis(look: Theme, times_ms: list[float], span: float = 300.0) -> dict[str
 def _curves(decode: Decode, peaks: Peaks, look: Theme, last: float) -> list[dict[str, Any]]:
     xs = batches(last)
     model, at = decode.model, decode.context
-    weights = model.weight_bytes / peaks.bandwidth * 1e3
+    weights = [model.read_bytes(b) / peaks.bandwidth * 1e3 for b in xs]
     memory = [decode_memory_time_s(model, b, at, peaks.bandwidth) * 1e3 for b in xs]
     compute = [decode_compute_time_s(model, b, at, peaks.flops) * 1e3 for b in xs]
     return [
-        line("weights", [xs[0], xs[-1]], [weights] * 2, color=look.memory, dash="dot", width=2),
+        line("weights", xs, weights, color=look.memory, dash="dot", width=2),
         line("weights + KV", xs, memory, color=look.memory),
         line("math", xs, compute, color=look.compute),
     ]

@@ -21,7 +21,7 @@ from engine.physics.roofline import (
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 LEFT = 0.5
-_PLOT_PX = (676, 414)  # inside of the figure at 1280 px
+_PLOT_PX = (676, 362)  # inside of the figure at 1280 px
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
+from app.figures import other_roofs
 from app.figures.data import Figure, numbers, significant
+from app.figures.other_roofs import Other
 from app.figures.plane import Decode, Ends, Peaks, Scale, at, axes, ends_of, slope_degrees
 from app.theme import Theme, layout, note, rgba
 from app.units import si, three
 from engine.physics.roofline import intensity_asymptote
 
-HEIGHT_PX = 500
+HEIGHT_PX = 448
 # Right of this share of the axis the live point's label stands left of it: it would be cut off.
 _LABEL_FLIPS = 0.75
 _LABEL_SPAN = 12.0  # the name of the compute roof covers about so many times its right end
@@ -27,16 +30,19 @@ def roofline(
     look: Theme,
     normalised: bool = False,
     live: bool = True,
+    others: Sequence[Other] = (),
 ) -> Figure:
     """cloud and trail: rows of `queries.roofline.cloud` and `.trail` (newest last).
 
-    live: the last of the trail is the newest step; else it is one that somebody holds.
+    live: the last of the trail is the newest step; else it is one that somebody holds. others:
+    roofs beside the run's; they need the run's own.
     """
     scale = Scale(1 / peaks.ridge, 1 / peaks.flops) if peaks and normalised else Scale()
-    ends = ends_of(cloud, peaks)
+    ends = other_roofs.room(ends_of(cloud, peaks), peaks, others, normalised)
     data = _clouds(cloud, look, scale)
     notes: list[dict[str, Any]] = []
     if peaks:
+        data += other_roofs.draw(others, trail, ends, look, normalised, notes)
         data += roofs(peaks, ends, look, scale)
         notes += _roof_notes(peaks, ends, look, scale)
         data += _above(cloud, peaks, look, scale, notes)

@@ -14,7 +14,7 @@ from app.panels import standing
 from app.panels.live import waiting_view
 from app.panels.markup import empty, headline
 from app.panels.request_time import Alone
-from app.panels.roofline import decode_of, peaks_of
+from app.panels.roofline_cost import decode_of, peaks_of
 from app.panels.view import RECORDED, Moment, Params, View
 from app.panels.window import Window, window
 from app.theme import Theme
@@ -71,7 +71,7 @@ def _nothing(reader: Reader, run_id: str) -> tuple[str, str]:
 
 
 def _alone(reader: Reader, run_id: str, run: dict[str, Any]) -> Alone:
-    decode = decode_of(roofline.decode_costs(reader, run_id))
+    decode = decode_of(roofline.decode_costs(reader, run_id), run)
     return Alone.of(queries.step_alone(reader, run_id), decode, peaks_of(run))
 
 

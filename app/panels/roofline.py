@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from app.figures.crossover import crossover, intensity
-from app.figures.data import known
+from app.figures.other_roofs import Other
 from app.figures.plane import Decode, Peaks
 from app.figures.roofline import roofline
 from app.figures.select import clicks
+from app.panels import roofline_text as text
 from app.panels import standing
 from app.panels.live import waiting_view
-from app.panels.markup import headline
 from app.panels.modelled import took
+from app.panels.roofline_compare import others
+from app.panels.roofline_cost import config_of, decode_of, experts_of, peaks_of, spec_of
 from app.panels.view import RECORDED, Moment, Params, View
 from app.panels.window import Window, picked_step, window
 from app.theme import Theme
-from app.units import count, percent, three
-from engine.physics.roofline import DecodeModel, crossover_batch_with_kv
+from app.units import count
 from telemetry.queries import live
 from telemetry.queries import roofline as queries
 from telemetry.reader import Reader
@@ -28,111 +28,109 @@ from telemetry.reader import Reader
 SPAN_S = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What both charts and the words are about.
+
+    step: the newest, the last of a held window, or the one that was clicked. decoding: the newest
+    decode-only step up to it (`queries.roofline.decode_costs`), empty before one.
+    """
+
+    run: dict[str, Any]
+    window: Window
+    step: dict[str, Any]
+    decoding: dict[str, Any] | None
+    peaks: Peaks | None
+    decode: Decode | None
+    others: list[Other]
+
+
 def panels(
     reader: Reader, run_id: str, params: Params, look: Theme, moment: Moment = RECORDED, /
 ) -> View:
-    """params: scale = "absolute" or "normalised"; first and last hold it, step was clicked."""
+    """params: scale = "absolute" or "normalised"; first and last hold it, step was clicked;
+    compare_dtype and compare_device name roofs to draw beside the run's."""
     run, shown = live.run(reader, run_id), window(reader, run_id, params, SPAN_S)
     if run is None or shown is None:
         return waiting_view()
     picked = picked_step(params, shown)
-    point = live.newest(reader, run_id, shown.last_step if picked is None else picked)
-    if point is None:
+    step = queries.selected(reader, run_id, shown.last_step if picked is None else picked)
+    if step is None:
         return waiting_view()
-    peaks = peaks_of(run)
-    step = int(point["step"])
-    decode = decode_of(queries.decode_costs(reader, run_id, step))
-    named = picked is not None or not shown.follows
+    what = _shown(reader, run, shown, step, params)
+    named = "" if shown.follows and picked is None else f"Step {count(step['step'])}: "
+    counter = (
+        standing.window_counter(reader, run_id, shown, moment)
+        if named
+        else standing.counter(reader, run_id, step, moment)  # without asking for the newest again
+    )
+    experts = experts_of(run, spec_of(config_of(run)))
     return View(
-        figures=_figures(reader, run, shown, point, peaks, decode, params, look),
+        figures=_figures(reader, what, params, look),
         html={
-            "headline": _headline(point, peaks, decode, f"Step {count(step)}: " if named else ""),
-            "counter": standing.window_counter(reader, run_id, shown, moment),
+            "headline": text.sentence(step, what.peaks, what.decode, named),
+            "why": text.explained(step, what.peaks, what.decode, experts, what.others),
+            "counter": counter,
             "window": standing.window_control(shown, moment),
         },
     )
 
 
-def _figures(
-    reader: Reader,
-    run: dict[str, Any],
-    shown: Window,
-    point: dict[str, Any],
-    peaks: Peaks | None,
-    decode: Decode | None,
-    params: Params,
-    look: Theme,
-) -> dict[str, dict[str, Any]]:
-    """The plane and the crossover; their large point is the newest step, or the one held."""
-    run_id = str(run["run_id"])
+def _shown(
+    reader: Reader, run: dict[str, Any], shown: Window, step: dict[str, Any], params: Params
+) -> Shown:
+    costs = queries.decode_costs(reader, str(run["run_id"]), int(step["step"]))
+    peaks, decode = peaks_of(run), decode_of(costs, run)
+    beside = others(run, peaks, decode, params)
+    return Shown(run, shown, step, live.first(costs), peaks, decode, beside)
+
+
+def _figures(reader: Reader, what: Shown, params: Params, look: Theme) -> dict[str, dict[str, Any]]:
+    run_id, shown = str(what.run["run_id"]), what.window
     ends = (None, None) if shown.follows else (shown.first_step, shown.last_step)
-    trail = queries.trail(reader, run_id, int(point["step"]), ends[0])
+    trail = queries.trail(reader, run_id, int(what.step["step"]), ends[0])
     cloud = queries.cloud(reader, run_id, SPAN_S, *ends)
-    measured = queries.measured_by_batch(reader, run_id, first=ends[0], last=ends[1])
-    batch = max(1, int(point["decode_seqs"]) + int(point["padded_slots"]))
-    at = (float(batch), float(point["t_step_s"])) if point["phase"] == "decode" else None
-    normalised = params.get("scale") == "normalised"
+    measured = queries.measured_by_batch(reader, run_id, first=ends[0], last=shown.last_step)
+    plane = roofline(
+        cloud,
+        trail,
+        what.peaks,
+        what.decode,
+        look,
+        params.get("scale") == "normalised",
+        live=shown.follows,
+        others=what.others,
+    )
+    now = _now(what)
+    batch = now[0] if now else 1.0
     last = float(max(64, 2 ** math.ceil(math.log2(batch))))
-    plane = roofline(cloud, trail, peaks, decode, look, normalised, live=shown.follows)
     return {
         "roofline": clicks(plane, shown.first_step, shown.last_step),
-        "intensity": intensity(decode, peaks, batch, look, last),
-        "crossover": crossover(decode, peaks, measured, at, look, last, took(run)),
+        "intensity": intensity(
+            what.decode, what.peaks, batch, look, last, what.others, _unknown(what)
+        ),
+        "crossover": crossover(
+            what.decode, what.peaks, measured, now, look, last, took(what.run), _unknown(what)
+        ),
     }
 
 
-def peaks_of(run: dict[str, Any]) -> Peaks | None:
-    """The run's peaks, None where the source reported none."""
-    flops, bandwidth = known(run["peak_flops"]), known(run["peak_bandwidth"])
-    if not flops or not bandwidth:
+def _unknown(what: Shown) -> str:
+    """Why there is no curve over decode batches."""
+    if what.decoding is None:
+        return "no decode-only step yet"
+    if what.decode is None:
+        return "the context of its sequences is not reported by this source"
+    return "" if what.peaks else "peaks are not reported by this source"
+
+
+def _now(what: Shown) -> tuple[float, float] | None:
+    """Batch and time of the selected step, or of the newest decode-only one up to it: with prompt
+    tokens in it a step has no place on a curve over decode batches."""
+    step = what.step
+    if step["phase"] == "decode":
+        rows = int(step["decode_seqs"] or 0) + int(step["padded_slots"] or 0)
+        return float(max(1, rows)), float(step["t_step_s"])
+    if what.decoding is None:
         return None
-    return Peaks(flops, bandwidth, str(run["peaks_source"] or "source unknown"))
-
-
-def decode_of(costs: pd.DataFrame) -> Decode | None:
-    """The cost model of one decoding sequence, read off a counted step.
-
-    Weights are in bytes as counted (embedding rows left to the step), so one "parameter" is a byte.
-    """
-    if costs.empty:
-        return None
-    row = costs.iloc[0]
-    context = known(row["context_tokens"])
-    if not context:
-        return None
-    model = DecodeModel(
-        total_params=float(row["weight_bytes"]),
-        active_params=float(row["matmul_flops"]) / 2,
-        bytes_per_param=1.0,
-        kv_bytes_per_token=float(row["kv_bytes"]) / context,
-        attention_flops_per_position=float(row["attention_flops"]) / context,
-    )
-    return Decode(model, context)
-
-
-def _headline(
-    newest: dict[str, Any], peaks: Peaks | None, decode: Decode | None, named: str = ""
-) -> str:
-    """named: begins the sentence where it is about a step that is not simply the newest."""
-    at = float(newest["intensity"])
-    if peaks is None:
-        strong = f"{named or 'This step: '}{three(at)} FLOP for each byte."
-        return headline(strong, "Peaks are not reported by this source, so there is no roof.")
-    reached = float(newest["flops"]) / float(newest["t_step_s"]) / peaks.roof(at)
-    side = "memory-bound" if at < peaks.ridge else "compute-bound"
-    away = peaks.ridge / at if at < peaks.ridge else at / peaks.ridge
-    where = "left" if at < peaks.ridge else "right"
-    strong = (
-        f"{named}{three(at)} FLOP/byte, ×{three(away)} {where} of the ridge: {side}, "
-        f"{percent(reached)} of its roof."
-    )
-    return headline(strong, _next(peaks, decode))
-
-
-def _next(peaks: Peaks, decode: Decode | None) -> str:
-    if decode is None:
-        return ""
-    cross = crossover_batch_with_kv(decode.model, decode.context, peaks.flops, peaks.bandwidth)
-    if cross.batch is None:
-        return f"No batch reaches the ridge: {cross.reason}."
-    return f"Decode crosses it at batch {three(cross.batch)}."
+    return float(what.decoding["decode_seqs"]), float(what.decoding["t_step_s"])

@@ -51,7 +51,8 @@ class DecodeModel:
     """What a decode step costs: the parameters of every formula below.
 
     attention_flops_per_position is 4 · heads · head_dim · layers; 0 leaves attention's FLOPs out.
-    window_share of the layers see at most window_tokens positions.
+    window_share of the layers see at most window_tokens positions. expert_params of the parameters
+    are experts, of which a row is expected to leave missed_share unread: 1 − k/E.
     """
 
     total_params: float
@@ -61,6 +62,8 @@ class DecodeModel:
     attention_flops_per_position: float = 0.0
     window_tokens: float = math.inf
     window_share: float = 0.0
+    expert_params: float = 0.0
+    missed_share: float = 0.0
 
     @classmethod
     def of(cls, spec: ModelSpec, weight_dtype: str, kv_dtype: str) -> DecodeModel:
@@ -81,6 +84,14 @@ class DecodeModel:
     @property
     def weight_bytes(self) -> float:
         return self.total_params * self.bytes_per_param
+
+    def read_bytes(self, batch: float) -> float:
+        """Weights that a step of so many rows is expected to read, bytes.
+
+        All but the experts that none of its rows picks: N_experts · (1 − k/E)^batch (MoE.touched).
+        """
+        missed: float = self.expert_params * self.missed_share**batch
+        return (self.total_params - missed) * self.bytes_per_param
 
     def seen(self, context: float) -> float:
         """Positions of a context that are attended to, averaged over the layers."""
@@ -106,8 +117,8 @@ def decode_compute_time_s(
 def decode_memory_time_s(
     model: DecodeModel, batch: float, context: float, bandwidth: float
 ) -> float:
-    """t_memory of a decode step: all weights once and each sequence's KV, seconds."""
-    return (model.weight_bytes + batch * model.sequence_bytes(context)) / bandwidth
+    """t_memory of a decode step: the weights it needs once and each sequence's KV, seconds."""
+    return (model.read_bytes(batch) + batch * model.sequence_bytes(context)) / bandwidth
 
 
 def memory_to_compute_ratio(
@@ -121,7 +132,7 @@ def memory_to_compute_ratio(
 
 def decode_intensity(model: DecodeModel, batch: float, context: float = 0) -> float:
     """Intensity of a decode step, FLOP/byte; 2/b per sequence at context 0."""
-    moved = model.weight_bytes + batch * model.sequence_bytes(context)
+    moved = model.read_bytes(batch) + batch * model.sequence_bytes(context)
     return batch * model.sequence_flops(context) / moved
 
 
@@ -152,10 +163,25 @@ def crossover_batch_with_kv(
     ridge = ridge_intensity(peak_flops, bandwidth)
     gain = model.sequence_flops(context) - ridge * model.sequence_bytes(context)
     if gain > 0:
-        return Crossover(ridge * model.weight_bytes / gain)
+        return Crossover(_balance(model, ridge, gain))
     cap = intensity_asymptote(model, context)
     return Crossover(
         None,
         f"at a context of {context:,.0f} tokens each sequence adds KV faster than compute: "
         f"intensity stays under {cap:.3g} FLOP/byte, the ridge is {ridge:.3g}",
     )
+
+
+def _balance(model: DecodeModel, ridge: float, gain: float) -> float:
+    """Batch where gain · batch = ridge · weights read, by bisection where the batch decides those.
+
+    What is read grows ever more slowly with the batch, so there is exactly one.
+    """
+    low, high = 0.0, ridge * model.weight_bytes / gain
+    if not model.expert_params:
+        return high
+    for _ in range(60):
+        middle = (low + high) / 2
+        enough = gain * middle >= ridge * model.read_bytes(middle)
+        low, high = (low, middle) if enough else (middle, high)
+    return high

@@ -11,10 +11,11 @@ import pytest
 from app.figures.crossover import crossover, intensity
 from app.figures.plane import Decode, Peaks
 from app.figures.roofline import roofline
-from app.panels.roofline import decode_of
+from app.panels.roofline_cost import decode_of
 from app.theme import DARK, LIGHT
 from engine.physics.cost import ChunkWork, count_step
 from engine.physics.roofline import decode_intensity
+from telemetry.queries import live
 from telemetry.queries import roofline as queries
 from telemetry.reader import Reader
 from tests.app.synthetic import PEAK_BANDWIDTH, PEAK_FLOPS, RUN_ID, SMOLLM2
@@ -29,7 +30,9 @@ def trace(figure: dict[str, Any], name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def decode(reader: Reader) -> Decode:
-    found = decode_of(queries.decode_costs(reader, RUN_ID))
+    run = live.run(reader, RUN_ID)
+    assert run is not None
+    found = decode_of(queries.decode_costs(reader, RUN_ID), run)
     assert found is not None
     return found
 
@@ -181,7 +184,7 @@ def test_crossover_draws_medians_of_the_store(reader: Reader, decode: Decode) ->
     )
     assert dict(zip(dots["x"], dots["y"], strict=True))[10] == pytest.approx(ten * 1e3, rel=1e-3)
     weights = trace(figure, "weights")
-    assert weights["y"][0] == weights["y"][1]
+    assert weights["y"][0] == weights["y"][-1]
     assert trace(figure, "weights + KV")["line"]["color"] == LIGHT.memory
     assert trace(figure, "math")["line"]["color"] == LIGHT.compute
 
