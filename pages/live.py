@@ -29,5 +29,5 @@ with left:
 with right:
     live("live", [html("answer", 98)], page.params(), "answer")
     ask(page.is_live)
-places = [html("blank"), figure("strip", strip.HEIGHT_PX), html("tiles", 86)]
+places = [html("blank"), figure("strip", strip.HEIGHT_PX), html("tiles", 86), html("stream")]
 live("live", places, page.params(), "strips")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 Figure = dict[str, Any]
@@ -15,12 +16,21 @@ _NICE = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 def numbers(values: Iterable[Any], digits: int = 4, scale: float = 1.0) -> list[float | None]:
     """Each value times scale to so many significant digits; NULL and NaN become None."""
-    return [None if pd.isna(v) else significant(float(v) * scale, digits) for v in values]
+    form = f".{digits}g"
+    return [None if v is None else float(format(v * scale, form)) for v in plain(values)]
 
 
 def places(values: Iterable[Any], decimals: int = 3) -> list[float | None]:
     """Each value to so many decimals, for positions on an axis of fixed range."""
-    return [None if pd.isna(v) else round(float(v), decimals) for v in values]
+    return [None if v is None else round(v, decimals) for v in plain(values)]
+
+
+def plain(values: Iterable[Any]) -> list[float | None]:
+    """Floats; NULL and NaN become None. Asking pandas about each of a column's would cost most."""
+    dtype = getattr(values, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "fiu":
+        return [None if v != v else float(v) for v in np.asarray(values).tolist()]
+    return [known(v) for v in values]
 
 
 def decimals(span_s: float) -> int:
@@ -42,6 +52,8 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def known(value: Any) -> float | None:
     """A float, or None for NULL and NaN."""
+    if isinstance(value, float):
+        return None if value != value else float(value)
     return None if value is None or pd.isna(value) else float(value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from app.figures import marks as events
@@ -51,10 +52,10 @@ def strip(
     bars and marks: rows of `queries.live.strip` and `.marks`; median_s of all steps of the window.
     end: what stands at the axis' zero.
     """
-    tallest_ms = float(bars["t_step_s"].max()) * 1e3
+    tallest_ms = float(_column(bars, "t_step_s").max()) * 1e3
     limit_ms, cut = clip_at(median_s * 1e3, tallest_ms)
-    totals = bars[[f"{kind}_tokens" for kind in TOKENS]].sum(axis=1)
-    limit_tokens, cut_tokens = clip_at(max(float(totals.median()), 2.0), float(totals.max()))
+    totals = sum(_amounts(bars, kind) for kind in TOKENS)
+    limit_tokens, cut_tokens = clip_at(max(float(np.median(totals)), 2.0), float(totals.max()))
     tops = (nice_ceiling(limit_ms * 1.14), nice_ceiling(limit_tokens * 1.1))
     fine = decimals(span_s)
     data = _steps(bars, look, limit_ms, fine) + _tokens(bars, look, limit_tokens, fine)
@@ -106,23 +107,34 @@ def _axes(look: Theme, span_s: float, tops: tuple[float, float], end: str) -> di
 
 
 def _steps(bars: pd.DataFrame, look: Theme, limit_ms: float, fine: int) -> list[dict[str, Any]]:
-    prompt = bars["phase"] != "decode"
-    groups = (("with prefill", "prefill", bars[prompt]), ("decode", "decode", bars[~prompt]))
+    prompt = (bars["phase"] != "decode").to_numpy()
+    groups = (("with prefill", "prefill", prompt), ("decode", "decode", ~prompt))
+    x, width, t_step_s, step = (_column(bars, c) for c in ("x_s", "width_s", "t_step_s", "step"))
     return [
         {
             "type": "bar",
             "name": name,
-            "x": places(rows["x_s"], fine),
-            "y": numbers((rows["t_step_s"] * 1e3).clip(upper=limit_ms)),
-            "width": places(rows["width_s"], fine + 1),
-            "customdata": rows["step"].tolist(),
-            "text": [duration(t) for t in rows["t_step_s"]],
+            "x": places(x[rows], fine),
+            "y": numbers(np.minimum(t_step_s[rows] * 1e3, limit_ms)),
+            "width": places(width[rows], fine + 1),
+            "customdata": step[rows].tolist(),
+            "text": [duration(t) for t in t_step_s[rows].tolist()],
             "textposition": "none",
             "marker": {"color": look.fill(role), "line": {"width": 0}},
             "hovertemplate": "step %{customdata} · %{text}<extra>" + name + "</extra>",
         }
         for name, role, rows in groups
     ]
+
+
+def _column(bars: pd.DataFrame, name: str) -> Any:
+    """As numpy has it: what pandas does around each operation costs more than the bars."""
+    return bars[name].to_numpy()
+
+
+def _amounts(bars: pd.DataFrame, kind: str) -> Any:
+    """Tokens of a kind; what the source does not report draws no bar."""
+    return np.nan_to_num(bars[f"{kind}_tokens"].to_numpy(dtype=float, na_value=np.nan))
 
 
 _TELLS = {"cached": "cached, not computed,", "lost": "recomputed"}
@@ -134,22 +146,23 @@ def _tokens(bars: pd.DataFrame, look: Theme, limit: float, fine: int) -> list[di
     Cut from above it would lose what stands on top: the tokens that the prefix cache has saved.
     """
     out: list[dict[str, Any]] = []
-    totals = bars[[f"{kind}_tokens" for kind in TOKENS]].sum(axis=1).astype(float)
-    scale = (limit / totals.where(totals > limit)).fillna(1.0)
-    base = pd.Series(0.0, index=bars.index)
-    for name in TOKENS:
-        tokens = bars[f"{name}_tokens"].astype(float)
+    kinds = {kind: _amounts(bars, kind) for kind in TOKENS}
+    totals = sum(kinds.values())
+    scale = np.where(totals > limit, limit / np.maximum(totals, 1.0), 1.0)
+    base = np.zeros(len(bars))
+    x, width = _column(bars, "x_s"), _column(bars, "width_s")
+    for name, tokens in kinds.items():
         rows = tokens > 0
         shown = tokens * scale
         out.append(
             {
                 "type": "bar",
                 "name": f"{name} tokens",
-                "x": places(bars["x_s"][rows], fine),
+                "x": places(x[rows], fine),
                 "y": numbers(shown[rows]),
                 "base": numbers(base[rows]),
-                "width": places(bars["width_s"][rows], fine + 1),
-                "text": [count(t) for t in tokens[rows]],
+                "width": places(width[rows], fine + 1),
+                "text": [count(t) for t in tokens[rows].tolist()],
                 "textposition": "none",
                 "yaxis": "y2",
                 "marker": {"color": look.fill(name), "line": {"width": 0}},
@@ -166,8 +179,9 @@ def _callouts(
     """The tallest of the cut bars, apart from each other, with their real time."""
     shown: list[float] = [picked.x_s] if picked else []
     out: list[dict[str, Any]] = []
-    for row in bars.nlargest(24, "t_step_s").itertuples():
-        x, t = float(str(row.x_s)), float(str(row.t_step_s))
+    places_s, times_s = _column(bars, "x_s").tolist(), _column(bars, "t_step_s")
+    for row in np.argsort(-times_s, kind="stable")[:24].tolist():
+        x, t = places_s[row], float(times_s[row])
         if t * 1e3 <= limit_ms or len(out) >= MAX_CALLOUTS:
             break
         if any(abs(x - other) < _APART * span_s for other in shown):

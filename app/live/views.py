@@ -89,7 +89,9 @@ def version(request: Request) -> tuple[object, ...]:
 def render(request: Request, reader: Reader | None) -> Rendered:
     """Make the view now; reader None while there is no store yet."""
     view = _view(request, reader)
-    view.html.setdefault("answer", _answer())
+    requests_now = view.html.pop("short", None)
+    asked = _answer() if request.run == LIVE else None
+    view.html.setdefault("answer", asked or requests_now or session.HINT)
     return _rendered(view)
 
 
@@ -172,12 +174,13 @@ def _params(request: Request) -> Params:
     return dict(request.params)
 
 
-def _answer() -> str:
+def _answer() -> str | None:
+    """To the newest prompt of a person; None before the first one."""
     current = state.session()
     ticket = current.last_ticket if current else None
     given = current.answer(ticket) if current and ticket else None
     if given is None:
-        return session.answer(None, "", False, None, None)
+        return None
     return session.answer(
         given.prompt,
         given.text,

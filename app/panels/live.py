@@ -1,4 +1,4 @@
-"""The Live page: anatomy of a step, the last 30 s of steps and tokens, five tiles."""
+"""The Live page: anatomy of a step, the last 30 s of steps and tokens, tiles, and the requests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from app.figures.anatomy import anatomy
 from app.figures.data import known, records
 from app.figures.select import by_time, clicks
 from app.figures.strip import Picked, strip
-from app.panels import live_held, standing
-from app.panels.live_tiles import GAP_SPAN_S, Facts, by_second, five, limit
+from app.panels import live_held, live_stream, standing
+from app.panels.live_lately import Lately, Stretch, lately
+from app.panels.live_tiles import GAP_SPAN_S, Facts, five, limit
 from app.panels.markup import empty, headline, shares
 from app.panels.modelled import took
 from app.panels.view import RECORDED, Moment, Params, View
@@ -57,23 +58,27 @@ def _now(view: View, reader: Reader, run: dict[str, Any], look: Theme, moment: M
     if newest is None:
         return
     end_ns = int(newest["end_ns"])
-    medians = queries.anatomy(reader, run_id)
+    medians = queries.anatomy(reader, run_id, int(newest["step"]))
     view.figures["anatomy"] = anatomy(medians, look, took(run))
     still_s = standing.idle_s(reader, run_id, end_ns, moment)
     at_ns = end_ns if still_s is None else moment.now_ns
-    seconds = queries.per_second(reader, run_id, at_ns, SPAN_S)
-    gaps = queries.gaps(reader, run_id, at_ns, SPAN_S)
-    reported = queries.reports_tokens(reader, run_id)
-    rate = float(seconds["tokens"].iloc[-1]) if reported else None
+    found = lately(reader, run, _last(at_ns), moment)
+    rate = None if found.tokens is None else float(found.seconds["tokens"].iloc[-1])
     stands = standing.sentence(newest, still_s, moment)
     view.html["headline"] = stands or _headline(newest, medians, rate)
     now = newest if still_s is None else {**newest, **_DRAINED}
-    facts = _facts(now, rate, seconds, gaps, moment.paused)
-    view.html["tiles"] = five(seconds, gaps, facts, known(run["tpot_slo_s"]))
+    facts = _facts(now, rate, found, moment.paused)
+    view.html["tiles"] = five(found.seconds, facts, known(run["tpot_slo_s"]))
     view.html["counter"] = f"step {count(newest['step'])}"
+    live_stream.show(view, found.stream)
     if moment.paused:
         rows = records(queries.shares(reader, run_id, int(newest["step"])))
         view.html["answer"] = shares(limit(newest), rows)
+
+
+def _last(at_ns: int) -> Stretch:
+    """The stretch that ends there."""
+    return Stretch(queries.since_ns(at_ns, SPAN_S), at_ns, 1.0, queries.since_ns(at_ns, GAP_SPAN_S))
 
 
 # An idle engine holds nothing, whatever its newest step held.
@@ -126,20 +131,13 @@ def _headline(newest: dict[str, Any], medians: pd.DataFrame, rate: float | None)
     return headline(strong, live_held.why(step))
 
 
-def _facts(
-    newest: dict[str, Any],
-    rate: float | None,
-    seconds: pd.DataFrame,
-    gaps: pd.DataFrame,
-    paused: bool,
-) -> Facts:
-    last = int(GAP_SPAN_S)
+def _facts(newest: dict[str, Any], rate: float | None, found: Lately, paused: bool) -> Facts:
     return Facts(
         tokens_per_s=0.0 if paused else rate,
         over="paused" if paused else "last second",
         facts={**newest, "running": newest["n_running"], "waiting": newest["n_waiting"]},
-        recent=seconds.tail(last),
+        recent=found.seconds.tail(int(GAP_SPAN_S)),
         most=False,
         worst=f"worst gap, {GAP_SPAN_S:g} s",
-        gaps_s=by_second(seconds, gaps)[-last:],
+        served=found.served,
     )

@@ -9,8 +9,9 @@ import pandas as pd
 
 from app.figures.anatomy import anatomy
 from app.figures.data import known, records
-from app.panels import standing
-from app.panels.live_tiles import Facts, by_second, five, limit
+from app.panels import live_stream, standing
+from app.panels.live_lately import Lately, Stretch, lately
+from app.panels.live_tiles import Facts, five, limit
 from app.panels.markup import headline, shares
 from app.panels.modelled import took
 from app.panels.view import Moment, View
@@ -19,6 +20,7 @@ from app.theme import Theme
 from app.units import count, duration, percent, three
 from telemetry.queries import live as queries
 from telemetry.reader import Reader
+from telemetry.views import FOREVER_NS
 
 MOST_BINS = 30
 
@@ -48,10 +50,13 @@ def show(
     step = int(picked["step"]) if picked else None
     medians = queries.anatomy_of(reader, run_id, *ends, step)
     view.figures["anatomy"] = anatomy(medians, look, took(run), held=True, picked=step)
-    _tiles(view, reader, run, shown, facts)
+    found = _lately(reader, run, shown, facts, moment)
+    rate = _rate(found)
+    _tiles(view, run, found, rate, facts)
+    live_stream.show(view, found.stream)
     view.html["counter"] = standing.window_counter(reader, run_id, shown, moment)
     if picked is None:
-        view.html["headline"] = _stretch(shown, facts, _rate(reader, run_id, shown), medians)
+        view.html["headline"] = _stretch(shown, facts, rate, medians)
     else:
         decode = queries.anatomy_of(reader, run_id, *ends)
         view.html["headline"] = sentence(picked, _of_phase(decode, "decode"))
@@ -117,32 +122,33 @@ def _of_phase(medians: pd.DataFrame, phase: str) -> dict[str, Any] | None:
     return queries.first(medians[medians["phase"] == phase])
 
 
-def _rate(reader: Reader, run_id: str, shown: Window) -> Rate:
+def _rate(found: Lately) -> Rate:
     """Emitted tokens over the stretch, its pauses left out."""
-    paused_s = queries.paused_s(reader, run_id, shown.start_ns, shown.end_ns)
-    ran_s = shown.span_s - paused_s
-    over = f"over {duration(ran_s)}{' unpaused' if paused_s else ''}"
-    if not queries.reports_tokens(reader, run_id) or ran_s <= 0:
+    over = f"over {duration(found.ran_s)}{' unpaused' if found.paused else ''}"
+    if found.tokens is None or found.ran_s <= 0:
         return Rate(None, over)
-    whole = queries.per_second(reader, run_id, shown.end_ns, shown.span_s, shown.span_s)
-    return Rate(float(whole["tokens"].sum()) / ran_s, over)
+    return Rate(found.tokens / found.ran_s, over)
+
+
+def _lately(
+    reader: Reader, run: dict[str, Any], shown: Window, facts: dict[str, Any], moment: Moment
+) -> Lately:
+    width_s = shown.span_s / min(MOST_BINS, max(1, int(facts["steps"]) // 2))
+    ends = shown.start_ns, shown.end_ns
+    until_ns = FOREVER_NS if shown.follows else shown.end_ns
+    return lately(reader, run, Stretch(*ends, width_s, ends[0], until_ns), moment)
 
 
 def _tiles(
-    view: View, reader: Reader, run: dict[str, Any], shown: Window, facts: dict[str, Any]
+    view: View, run: dict[str, Any], found: Lately, rate: Rate, facts: dict[str, Any]
 ) -> None:
-    run_id = str(run["run_id"])
-    width_s = shown.span_s / min(MOST_BINS, max(1, int(facts["steps"]) // 2))
-    bins = queries.per_second(reader, run_id, shown.end_ns, shown.span_s, width_s)
-    gaps = queries.gaps(reader, run_id, shown.end_ns, shown.span_s, width_s)
-    rate = _rate(reader, run_id, shown)
     bars = Facts(
         tokens_per_s=rate.tokens_per_s,
         over=rate.over,
         facts=facts,
-        recent=bins,
+        recent=found.seconds,
         most=True,
         worst="worst gap",
-        gaps_s=by_second(bins, gaps),
+        served=found.served,
     )
-    view.html["tiles"] = five(bins, gaps, bars, known(run["tpot_slo_s"]))
+    view.html["tiles"] = five(found.seconds, bars, known(run["tpot_slo_s"]))

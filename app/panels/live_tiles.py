@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from app.figures.data import known
+from app.figures.data import known, plain
+from app.panels.live_served import Served
 from app.panels.markup import tile, tiles
 from app.units import count, duration, percent, three
 
@@ -20,8 +21,9 @@ class Facts:
     """What the tiles say beside their sparklines; None is unknown.
 
     facts: running, waiting, batch_slots, limit_bound, kv_blocks_used and kv_blocks_total. recent:
-    rows of `queries.live.per_second` whose hits and preemptions count. most: the numbers are the
-    largest of several steps. worst: name of the tile of the worst gap, which is over `gaps_s`.
+    rows of `queries.live.per_second` whose hits, preemptions and worst gap count. most: the numbers
+    are the largest of several steps. worst: name of the tile of the worst gap. served: None where
+    the source does not tell of single requests.
     """
 
     tokens_per_s: float | None
@@ -30,24 +32,34 @@ class Facts:
     recent: pd.DataFrame
     most: bool
     worst: str
-    gaps_s: list[float | None]
+    served: Served | None
 
 
-def five(seconds: pd.DataFrame, gaps: pd.DataFrame, known_: Facts, slo_s: float | None) -> str:
-    """seconds and gaps: the series of `queries.live.per_second` and `.gaps`."""
+def five(seconds: pd.DataFrame, known_: Facts, slo_s: float | None) -> str:
+    """seconds: the series of `queries.live.per_second`; slo_s: the run's target for a gap."""
     facts, most = known_.facts, "at most, " if known_.most else ""
     rate = three(known_.tokens_per_s)
     running, waiting = count(facts["running"]), count(facts["waiting"])
     slots = f"{most}of {count(facts['batch_slots'])} slots"
+    tokens = _series(seconds["tokens"])
+    served = known_.served
+    met = served.rate() if served else "goodput not reported"
     return tiles(
         [
-            tile("tokens/s", rate, known_.over, _series(seconds["tokens"]), "decode"),
+            tile("tokens/s", rate, known_.over, tokens, "decode", aside=met),
             tile("running", running, slots, _series(seconds["running"]), "decode"),
-            tile("waiting", waiting, limit(facts), _series(seconds["waiting"]), "prefill"),
+            _waiting(waiting, limit(facts), seconds, served),
             _kv(seconds, known_),
-            _worst(seconds, gaps, known_, slo_s),
+            _worst(seconds, known_, slo_s),
         ]
     )
+
+
+def _waiting(waiting: str, bound: str, seconds: pd.DataFrame, served: Served | None) -> str:
+    """What waiting does to the first token stands beside it."""
+    series, late = _series(seconds["waiting"]), bool(served and served.late)
+    aside = served.first_token() if served else ""
+    return tile("waiting", waiting, bound, series, "prefill", late, aside)
 
 
 def limit(facts: dict[str, Any]) -> str:
@@ -56,18 +68,11 @@ def limit(facts: dict[str, Any]) -> str:
     return "nothing held back" if bound == "none" else f"limited by: {_LIMITS.get(bound, bound)}"
 
 
-def _worst(seconds: pd.DataFrame, gaps: pd.DataFrame, known_: Facts, slo_s: float | None) -> str:
-    series = by_second(seconds, gaps)
-    worst = max((g for g in known_.gaps_s if g is not None), default=None)
+def _worst(seconds: pd.DataFrame, known_: Facts, slo_s: float | None) -> str:
+    worst = max((g for g in _series(known_.recent["gap_s"]) if g is not None), default=None)
     target = f"target {duration(slo_s)}" if slo_s is not None else "no target set"
     late = worst is not None and slo_s is not None and worst > slo_s
-    return tile(known_.worst, duration(worst), target, series, "lost", late)
-
-
-def by_second(seconds: pd.DataFrame, gaps: pd.DataFrame) -> list[float | None]:
-    """The worst gap of each row of seconds, None where none ended."""
-    worst = gaps.set_index("second")["gap_s"]
-    return [known(worst.get(s)) for s in seconds["second"]]
+    return tile(known_.worst, duration(worst), target, _series(seconds["gap_s"]), "lost", late)
 
 
 def _kv(seconds: pd.DataFrame, known_: Facts) -> str:
@@ -89,8 +94,8 @@ def _kv(seconds: pd.DataFrame, known_: Facts) -> str:
 
 
 def _sum(values: pd.Series[Any]) -> float:
-    return float(values.fillna(0).sum())
+    return sum(v for v in plain(values) if v is not None)
 
 
 def _series(values: pd.Series[Any]) -> list[float | None]:
-    return [known(v) for v in values]
+    return plain(values)

@@ -32,14 +32,21 @@ def spark(values: Sequence[float | None], role: str) -> str:
 
 
 def tile(
-    name: str, value: str, note: str, series: Sequence[float | None], role: str, alert: bool = False
+    name: str,
+    value: str,
+    note: str,
+    series: Sequence[float | None],
+    role: str,
+    alert: bool = False,
+    aside: str = "",
 ) -> str:
-    """One number with its name, a remark and its last 30 s."""
+    """One number with its name, a remark and its last 30 s; aside: another, across from it."""
     mark = " alert" if alert else ""
+    across = f'<div class="aside">{escape(aside)}</div>' if aside else ""
     return (
         f'<div class="tile{mark}"><div class="name">{escape(name)}</div>'
         f'<div class="value">{escape(value)} <small>{escape(note)}</small></div>'
-        f"{spark(series, role)}</div>"
+        f"{across}{spark(series, role)}</div>"
     )
 
 

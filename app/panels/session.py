@@ -8,6 +8,8 @@ from app.panels.markup import empty, headline
 from app.panels.view import View
 from app.units import percent
 
+HINT = '<div class="answer hint">The answer streams here while its steps run below.</div>'
+
 
 def starting(stage: str | None, fraction: float | None) -> View:
     """The engine loads or calibrates: where it is, and how far."""
@@ -47,8 +49,7 @@ def answer(
     if error:
         return f'<div class="answer error">{escape(error)}</div>'
     if not text and prompt is None:
-        hint = "The answer streams here while its steps run below."
-        return f'<div class="answer hint">{hint}</div>'
+        return HINT
     mark = '<span class="ss-modelled">synthetic</span> ' if synthetic else ""
     asked = f'<div class="asked">{mark}{escape(prompt)}</div>' if prompt else mark
     caret = "" if done else '<i class="caret"></i>'

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from telemetry.queries.live_tokens import Tokens, per_bin
 from telemetry.reader import Reader
 
 MAX_BARS = 400
@@ -35,16 +36,17 @@ def newest(reader: Reader, run_id: str, step: int | None = None) -> dict[str, An
 
     step: that one in its place; None where the run does not have it.
     """
+    if step is None:
+        step = reader.value("SELECT max(step) FROM steps WHERE run_id = $run", {"run": run_id})
     sql = f"""
     SELECT step, t_start_ns, t_step_s, t_compute_s, t_memory_s, scheduler, phase,
            n_running, n_waiting, decode_seqs, padded_slots,
            prefill_tokens, decode_tokens, batch_slots, limit_bound, kv_blocks_used,
            kv_blocks_total, flops, intensity, prefix_hit_tokens, recomputed_tokens, preemptions,
            {_END} AS end_ns
-    FROM steps WHERE run_id = $run
-    AND step = coalesce($step, (SELECT max(step) FROM steps WHERE run_id = $run))
+    FROM steps WHERE run_id = $run AND step = $step
     """
-    return reader.row(sql, {"run": run_id, "step": step})
+    return None if step is None else reader.row(sql, {"run": run_id, "step": step})
 
 
 def since_ns(end_ns: int, span_s: float) -> int:
@@ -99,28 +101,30 @@ def first(frame: pd.DataFrame) -> dict[str, Any] | None:
     return {str(k): None if pd.isna(v) else v for k, v in row.items()}
 
 
-def anatomy(reader: Reader, run_id: str) -> pd.DataFrame:
+def anatomy(reader: Reader, run_id: str, newest: int) -> pd.DataFrame:
     """Per phase the median step (by t_step_s) of the 250 ms that end with the phase's newest step.
 
     A real step and not a median per column, so that its parts sum to the whole. `age_s` tells how
-    long before the newest step of all it ran, `n` among how many it is the median.
+    long before the newest step of all it ran, `n` among how many it is the median. newest: the
+    number of that step; the 4,000 steps up to it are looked at.
     """
     sql = f"""
     WITH recent AS (
-        SELECT {_ANATOMY}, {_END} AS end_ns FROM steps WHERE run_id = $run
-        AND step > (SELECT max(step) FROM steps WHERE run_id = $run) - 4000
+        SELECT phase, step, t_step_s, {_END} AS end_ns FROM steps
+        WHERE run_id = $run AND step > $newest - 4000 AND step <= $newest
     ), ends AS (
-        SELECT phase, max(end_ns) AS phase_ns, max(max(end_ns)) OVER () AS last_ns
-        FROM recent GROUP BY phase
-    ), ranked AS (
-        SELECT *, row_number() OVER (PARTITION BY phase ORDER BY t_step_s, step) AS place,
-               count(*) OVER (PARTITION BY phase) AS n
-        FROM recent JOIN ends USING (phase) WHERE end_ns > phase_ns - $span
+        SELECT phase, max(end_ns) AS phase_ns FROM recent GROUP BY phase
+    ), middle AS (
+        SELECT count(*) AS n, list(step ORDER BY t_step_s, step)[(count(*) + 1) // 2] AS step,
+               any_value(phase_ns) AS phase_ns
+        FROM recent JOIN ends USING (phase) WHERE end_ns > phase_ns - $span GROUP BY phase
     )
-    SELECT {_ANATOMY}, n, (last_ns - phase_ns) / 1e9 AS age_s
-    FROM ranked WHERE place = (n + 1) // 2 ORDER BY phase
+    SELECT {_ANATOMY}, n, (max(phase_ns) OVER () - phase_ns) / 1e9 AS age_s
+    FROM steps JOIN middle USING (step)
+    WHERE run_id = $run AND step > $newest - 4000 ORDER BY phase
     """
-    return reader.frame(sql, {"run": run_id, "span": int(ANATOMY_S * 1e9)})
+    span_ns = int(ANATOMY_S * 1e9)
+    return reader.frame(sql, {"run": run_id, "newest": newest, "span": span_ns})
 
 
 def anatomy_of(
@@ -210,51 +214,32 @@ def strip(
 
 
 def per_second(
-    reader: Reader, run_id: str, end_ns: int, span_s: float, width_s: float = 1.0
+    reader: Reader, run_id: str, end_ns: int, span_s: float, found: Tokens, width_s: float = 1.0
 ) -> pd.DataFrame:
     """One row per second of the window, oldest first: second (0 = newest) and the tiles' series.
 
-    tokens counts emitted tokens, running, waiting and kv_blocks_used are each second's largest;
+    tokens counts emitted tokens; gap_s is the worst gap between two tokens of a request that ended
+    then, without the time paused; running, waiting and kv_blocks_used are each second's largest;
     prompt_tokens (computed), cached_tokens and preempted are its sums. A second without a step has
-    0 tokens and NULL for the rest. width_s: a row for each stretch of that length in place of 1 s.
+    0 tokens and NULL for the rest. found: the window's tokens (`live_tokens.tokens`). width_s: a
+    row for each stretch of that length in place of 1 s.
     """
     sql = f"""
     WITH seconds AS (SELECT range AS second FROM range($bins)),
-    made AS (
-        SELECT ($end - t_ns) // $width AS second, count(*) AS tokens FROM tokens
-        WHERE run_id = $run AND t_ns > $since AND t_ns <= $end GROUP BY 1
-    ), had AS (
+    had AS (
         SELECT ($end - {_END}) // $width AS second, max(n_running) AS running,
                max(n_waiting) AS waiting, max(kv_blocks_used) AS kv_blocks_used,
                sum(prefill_tokens) AS prompt_tokens, sum(prefix_hit_tokens) AS cached_tokens,
                sum(preemptions) AS preempted
         FROM steps WHERE run_id = $run AND t_start_ns >= $since AND t_start_ns < $end GROUP BY 1
     )
-    SELECT second, coalesce(tokens, 0) AS tokens, running, waiting, kv_blocks_used,
-           prompt_tokens, cached_tokens, preempted
-    FROM seconds LEFT JOIN made USING (second) LEFT JOIN had USING (second)
-    ORDER BY second DESC
+    SELECT second, running, waiting, kv_blocks_used, prompt_tokens, cached_tokens, preempted
+    FROM seconds LEFT JOIN had USING (second) ORDER BY second DESC
     """
-    width = math.ceil(width_s * 1e9)
+    bins, width = round(span_s / width_s), math.ceil(width_s * 1e9)
     params = {"run": run_id, "end": end_ns, "since": since_ns(end_ns, span_s), "width": width}
-    return reader.frame(sql, params | {"bins": round(span_s / width_s)})
-
-
-def gaps(
-    reader: Reader, run_id: str, end_ns: int, span_s: float, width_s: float = 1.0
-) -> pd.DataFrame:
-    """The worst gap between two tokens of a request, per second of the window: second, gap_s, n.
-
-    A gap belongs to the second in which it ended (0 = newest); paused time does not count.
-    width_s: as per_second.
-    """
-    sql = """
-    SELECT ($end - t_ns) // $width AS second, max(itl_s) AS gap_s, count(*) AS n
-    FROM itl WHERE run_id = $run AND t_ns > $since AND t_ns <= $end GROUP BY 1
-    ORDER BY second DESC
-    """
-    params = {"run": run_id, "end": end_ns, "since": since_ns(end_ns, span_s)}
-    return reader.frame(sql, params | {"width": math.ceil(width_s * 1e9)})
+    steps = reader.frame(sql, params | {"bins": bins})
+    return pd.concat([steps, per_bin(found, end_ns, width_s, bins)], axis=1)
 
 
 def marks(

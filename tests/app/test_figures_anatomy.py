@@ -16,7 +16,9 @@ from tests.app.synthetic import RUN_ID
 
 @pytest.fixture
 def steps(reader: Reader) -> pd.DataFrame:
-    return live.anatomy(reader, RUN_ID)
+    newest = live.newest(reader, RUN_ID)
+    assert newest is not None
+    return live.anatomy(reader, RUN_ID, newest["step"])
 
 
 def bars(figure: dict[str, Any], name: str, axis: str = "x") -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ def test_first_all_then_what_changed(fake: FakeSession, simulation: Simulation) 
     assert set(first["figures"]) == {"anatomy", "strip"}
     assert {"headline", "tiles", "counter", "answer"} <= set(first["html"])
     assert second["seq"] == 2
-    assert "answer" not in second["html"]
+    assert "window" not in second["html"]
     assert second["html"]["counter"] == "step 20"
 
 
@@ -84,7 +84,7 @@ def test_what_goes_is_named(fake: FakeSession) -> None:
         fake.failure = "the engine ended"
 
     _, second = asyncio.run(heard(Request("live"), 2, [fail]))
-    assert set(second["gone"]) == {"anatomy", "strip", "tiles", "counter", "window"}
+    assert set(second["gone"]) == {"anatomy", "strip", "tiles", "stream", "counter", "window"}
     assert "the engine ended" in second["html"]["headline"]
 
 
