@@ -135,16 +135,18 @@ def _state(row: dict[str, Any], stream: Stream) -> str:
     words = {
         "waiting": f"waits {duration(row['waited_s'])}",
         "prefill": "prefill",
-        "decode": f"decode {count(made)}",
+        "decode": "decode" if made is None else f"decode {count(made)}",
         "finished": f"{count(made)} tokens",
     }
     return f"<span>{escape(words.get(state, state))}</span>"
 
 
-def _made(row: dict[str, Any], stream: Stream) -> int:
-    """A request's own row says so only when its state changes."""
+def _made(row: dict[str, Any], stream: Stream) -> int | None:
+    """By the end of the stretch; its own row says so only once it has ended."""
     tail = stream.tails.get(int(row["request_id"]))
-    return max(tail.made if tail else 0, int(known(row["output_tokens"]) or 0))
+    if tail is not None:
+        return tail.made
+    return None if row["state"] in _OPEN else int(known(row["output_tokens"]) or 0)
 
 
 def _text(row: dict[str, Any], stream: Stream) -> str:
