@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from engine.physics import roofline as r
 from engine.physics import sizing
 from engine.physics.model_spec import ModelSpec
+from engine.physics.shapes import MoE
 
 SMOLLM2 = ModelSpec("smollm2-135m", 30, 576, 1536, 9, 3, 64, 49152, True, 8192)
 LLAMA3_8B = ModelSpec("llama-3.1-8b", 32, 4096, 14336, 32, 8, 128, 128256, False, 131072)
@@ -103,3 +104,26 @@ def test_static_waste_refuses_nonsense() -> None:
 
 def test_end_to_end_latency_of_one_token_is_its_ttft() -> None:
     assert r.end_to_end_latency_s(0.3, 0.05, 1) == 0.3
+
+
+@given(st.floats(0, 300), st.floats(0.01, 0.99), st.floats(0.1, 0.95))
+def test_experts_that_no_row_picks_are_not_read(
+    context: float, missed: float, share: float
+) -> None:
+    total = 46.7e9
+    model = r.DecodeModel(
+        total, 13e9, 2, 131072, 524288, expert_params=share * total, missed_share=missed
+    )
+    assert model.read_bytes(0) == pytest.approx(2 * total * (1 - share))
+    assert model.read_bytes(1) == pytest.approx(2 * total * (1 - share * missed))
+    assert model.read_bytes(1e6) == pytest.approx(model.weight_bytes)
+    found = r.crossover_batch_with_kv(model, context, **H100).batch
+    assert found is not None
+    assert r.memory_to_compute_ratio(model, found, context, **H100) == pytest.approx(1)
+
+
+def test_a_mixture_reads_as_many_experts_as_are_touched() -> None:
+    moe = MoE(experts=8, experts_per_token=2, expert_intermediate=14336)
+    model = r.DecodeModel(10.0, 4.0, 1, expert_params=8.0, missed_share=1 - 2 / 8)
+    for rows in (1, 2, 16):
+        assert model.read_bytes(rows) == pytest.approx(2.0 + moe.touched(rows))
