@@ -57,6 +57,9 @@ def _run(page: Frame) -> dict[str, Any] | None:
 
 
 def _choice(key: str, what: str, names: dict[str, str]) -> str:
+    """One of the names, or NONE; what was chosen and is no more offered is let go."""
+    if st.session_state.get(key, NONE) not in (NONE, *names):
+        st.session_state[key] = NONE
     return str(
         st.selectbox(
             what,

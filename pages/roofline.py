@@ -18,14 +18,13 @@ with controls_row():
             ("compute", "math", "line"),
             ("prefill", "with prefill", ""),
             ("decode", "decode", ""),
-            ("cached", "KV cap", "dash"),
         ]
     )
 with spot:
     headline(page, **params)
 places = [
     html("blank", area="1 / 1 / 2 / 3"),
-    html("why", 42, "2 / 1 / 3 / 3"),
+    html("why", 40, "2 / 1 / 3 / 3"),
     figure("roofline", roofline.HEIGHT_PX, "3 / 1 / 5 / 2"),
     figure("intensity", crossover.INTENSITY_PX, "3 / 2 / 4 / 3"),
     figure("crossover", crossover.CROSSOVER_PX, "4 / 2 / 5 / 3"),

@@ -70,7 +70,8 @@ def anatomy(
     """Two facets on a millisecond axis each: decode, and the newest phase with prompt tokens.
 
     steps: rows of `queries.live.anatomy`, one per phase; held: of `.anatomy_of`. took: what the
-    third bar is called, which a cost model has not measured. picked: the step that was chosen.
+    third bar is called, which a cost model has not measured. picked: the step that was chosen, or
+    at which the engine is paused.
     """
     rows = {str(r["phase"]): r for r in records(steps)}
     prompts = [rows[p] for p in ("mixed", "prefill") if p in rows]
@@ -230,7 +231,7 @@ def _which(step: dict[str, Any], held: bool, picked: int | None) -> str:
         return f"median of {count(step['n'])}"
     name = f"step {count(step['step'])}"
     if step["step"] == picked:
-        return f"<b>selected {name}</b>"
+        return f"<b>selected {name}</b>" if held else f"<b>{name}</b>"
     return f"{three(step['age_s'])} s ago" if step["age_s"] > 1 else name
 
 

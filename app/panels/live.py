@@ -12,7 +12,7 @@ from app.figures.select import by_time, clicks
 from app.figures.strip import Picked, strip
 from app.panels import live_held, live_stream, standing
 from app.panels.live_lately import Lately, Stretch, lately
-from app.panels.live_tiles import GAP_SPAN_S, Facts, five, limit
+from app.panels.live_tiles import GAP_SPAN_S, Facts, cost, five, limit
 from app.panels.markup import empty, headline, shares
 from app.panels.modelled import took
 from app.panels.view import RECORDED, Moment, Params, View
@@ -57,9 +57,11 @@ def _now(view: View, reader: Reader, run: dict[str, Any], look: Theme, moment: M
     newest = queries.newest(reader, run_id)
     if newest is None:
         return
-    end_ns = int(newest["end_ns"])
-    medians = queries.anatomy(reader, run_id, int(newest["step"]))
-    view.figures["anatomy"] = anatomy(medians, look, took(run))
+    end_ns, step = int(newest["end_ns"]), int(newest["step"])
+    medians = queries.anatomy(reader, run_id, step)
+    pinned = step if moment.paused else None
+    shown = _pinned(reader, run_id, medians, step) if moment.paused else medians
+    view.figures["anatomy"] = anatomy(shown, look, took(run), picked=pinned)
     still_s = standing.idle_s(reader, run_id, end_ns, moment)
     at_ns = end_ns if still_s is None else moment.now_ns
     found = lately(reader, run, _last(at_ns), moment)
@@ -72,8 +74,15 @@ def _now(view: View, reader: Reader, run: dict[str, Any], look: Theme, moment: M
     view.html["counter"] = f"step {count(newest['step'])}"
     live_stream.show(view, found.stream)
     if moment.paused:
-        rows = records(queries.shares(reader, run_id, int(newest["step"])))
-        view.html["answer"] = shares(limit(newest), rows)
+        rows = records(queries.shares(reader, run_id, step))
+        view.html["answer"] = shares(limit(newest), rows, cost=cost(newest))
+
+
+def _pinned(reader: Reader, run_id: str, medians: pd.DataFrame, step: int) -> pd.DataFrame:
+    """The step at which the engine stands in place of the median of its kind."""
+    stands = queries.anatomy_of(reader, run_id, step, step)
+    others: pd.DataFrame = medians[medians["phase"] != stands["phase"].iloc[0]]
+    return pd.concat([others, stands], ignore_index=True)
 
 
 def _last(at_ns: int) -> Stretch:

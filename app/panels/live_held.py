@@ -11,7 +11,7 @@ from app.figures.anatomy import anatomy
 from app.figures.data import known, records
 from app.panels import live_stream, standing
 from app.panels.live_lately import Lately, Stretch, lately
-from app.panels.live_tiles import Facts, five, limit
+from app.panels.live_tiles import Facts, cost, five, limit
 from app.panels.markup import headline, shares
 from app.panels.modelled import took
 from app.panels.view import Moment, View
@@ -62,7 +62,8 @@ def show(
         view.html["headline"] = sentence(picked, _of_phase(decode, "decode"))
         rows = records(queries.shares(reader, run_id, int(picked["step"])))
         if moment.paused or not shown.follows:
-            view.html["answer"] = shares(limit(picked), rows, count(picked["step"]))
+            named = count(picked["step"])
+            view.html["answer"] = shares(limit(picked), rows, named, cost(picked))
 
 
 def sentence(step: dict[str, Any], decode: dict[str, Any] | None) -> str:

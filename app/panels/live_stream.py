@@ -158,7 +158,7 @@ def _text(row: dict[str, Any], stream: Stream) -> str:
     text = " ".join("".join(stream.pieces(ids)).split())
     begins = "" if len(ids) == tail.made else "…"
     caret = '<i class="caret"></i>' if row["state"] == "decode" else ""
-    return f'<span class="text"><bdi>{escape(begins + text)}</bdi>{caret}</span>'
+    return f'<span class="text"><bdi dir="ltr">{escape(begins + text)}{caret}</bdi></span>'
 
 
 def _latency(value_s: float | None, target_s: float | None) -> str:

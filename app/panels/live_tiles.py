@@ -55,6 +55,21 @@ def five(seconds: pd.DataFrame, known_: Facts, slo_s: float | None) -> str:
     )
 
 
+def cost(step: dict[str, Any]) -> str:
+    """What a step took and of what that is made, each term by itself where it is known."""
+    memory, compute = known(step["t_memory_s"]), known(step["t_compute_s"])
+    parts = []
+    if memory is not None and compute is not None:
+        floor, what = (memory, "reading") if memory >= compute else (compute, "math")
+        parts.append(f"{what} at least {duration(floor)}")
+    slower, host = known(step["t_inefficiency_s"]), known(step["t_host_s"])
+    if slower is not None:
+        parts.append(f"below roof {duration(slower)}")
+    if host is not None:
+        parts.append(f"host {duration(host)}")
+    return f"it took {duration(float(step['t_step_s']))}: {', '.join(parts)}"
+
+
 def _waiting(waiting: str, bound: str, seconds: pd.DataFrame, served: Served | None) -> str:
     """What waiting does to the first token stands beside it."""
     series, late = _series(seconds["waiting"]), bool(served and served.late)

@@ -59,15 +59,17 @@ _GOT = {"prefill": "prefill {}", "decode": "+{}", "padded": "padded", "recompute
 _GOT_ROLES = {"padded": "padding", "recompute": "lost"}
 
 
-def shares(limit: str, rows: Sequence[Mapping[str, Any]], step: str = "") -> str:
+def shares(limit: str, rows: Sequence[Mapping[str, Any]], step: str = "", cost: str = "") -> str:
     """Who got what in one step. rows: request_id, phase and tokens of each sequence in it.
 
-    No row: the source does not say. step: which one, where it is not the newest.
+    No row: the source does not say. step: which one, where it is not the newest. cost: what it
+    took.
     """
     got = "".join(_share(int(r["request_id"]), str(r["phase"]), int(r["tokens"])) for r in rows)
     got = got or "<p>Who was in a step is not reported by this source.</p>"
     which = f" in step {escape(step)}" if step else ""
-    head = f'<div class="limit"><b>Who got what{which}</b> · {escape(limit)}</div>'
+    paid = f" · {escape(cost)}" if cost else ""
+    head = f'<div class="limit"><b>Who got what{which}</b> · {escape(limit)}{paid}</div>'
     return f'<div class="answer shares">{head}{got}</div>'
 
 

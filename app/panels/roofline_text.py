@@ -64,9 +64,10 @@ def explained(
     if peaks is None:
         parts.append("No roof: peaks are not reported by this source.")
     else:
-        parts += [escape(_floor(step, peaks)), _took(step, peaks)]
-        parts.append(escape(one_more(step, peaks, decode, experts)))
-        parts += [escape(_elsewhere(step, other)) for other in others if other.is_device]
+        elsewhere = [escape(_elsewhere(step, other)) for other in others if other.is_device]
+        # Two lines is all there is: beside another device, where the rest went is left to Live.
+        parts += [escape(_floor(step, peaks)), _took(step, peaks, brief=bool(elsewhere))]
+        parts += [escape(one_more(step, peaks, decode, experts)), *elsewhere]
     return f'<div class="why">{" ".join(p for p in parts if p)}</div>'
 
 
@@ -123,8 +124,8 @@ def _floors(
     return bytes_ / peaks.bandwidth, (float(step["flops"]) + flops) / peaks.flops
 
 
-def _took(step: Step, peaks: Peaks) -> str:
-    """HTML: the share of the roof, and where the rest went."""
+def _took(step: Step, peaks: Peaks, brief: bool) -> str:
+    """HTML: the share of the roof, and where the rest went, unless it is to be brief."""
     share, took = reached(step, peaks), duration(float(step["t_step_s"]))
     if share > 1.0005:
         return (
@@ -133,7 +134,9 @@ def _took(step: Step, peaks: Peaks) -> str:
         )
     slower, host = known(step["t_inefficiency_s"]), known(step["t_host_s"])
     rest = [(slower, "below the roof"), (host, "host")]
-    lost = ", ".join(f"{duration(s)} {what}" for s, what in rest if s is not None and s > 0)
+    lost = ", ".join(
+        f"{duration(s)} {what}" for s, what in rest if s is not None and s > 0 and not brief
+    )
     return f"It took {took}, {percent(share)} of its roof{f' ({lost})' if lost else ''}."
 
 

@@ -43,6 +43,7 @@ def newest(reader: Reader, run_id: str, step: int | None = None) -> dict[str, An
            n_running, n_waiting, decode_seqs, padded_slots,
            prefill_tokens, decode_tokens, batch_slots, limit_bound, kv_blocks_used,
            kv_blocks_total, flops, intensity, prefix_hit_tokens, recomputed_tokens, preemptions,
+           t_inefficiency_s, t_host_s,
            {_END} AS end_ns
     FROM steps WHERE run_id = $run AND step = $step
     """

@@ -11,6 +11,7 @@ from app.live import views
 from app.panels import live, roofline, scheduling
 from app.panels.view import Moment, Panels, View
 from app.theme import LIGHT
+from app.units import duration
 from telemetry.queries import live as queries
 from telemetry.reader import Reader
 from telemetry.store import Store
@@ -99,6 +100,40 @@ def test_paused_tells_who_got_what_and_the_limit(store: Store) -> None:
     assert f">r-1 prefill {prompts[1][0]}<" in html
     assert f">r-2 prefill {prompts[2][0]}<" in html
     assert "r-3" not in html
+
+
+def test_paused_tells_what_the_step_cost(store: Store) -> None:
+    reader = stopped_midway(store)
+    html = live.panels(reader, RUN_ID, {}, LIGHT, PAUSED).html["answer"]
+    row = reader.row("SELECT * FROM steps ORDER BY step DESC LIMIT 1")
+    assert row is not None
+    assert row["t_compute_s"] > row["t_memory_s"]
+    assert (
+        f"it took {duration(row['t_step_s'])}: math at least {duration(row['t_compute_s'])}, "
+        in (html)
+    )
+    assert f"below roof {duration(row['t_inefficiency_s'])}, host {duration(row['t_host_s'])}" in (
+        html
+    )
+
+
+def test_a_pause_pins_the_anatomy_to_the_step_at_which_it_stands(store: Store) -> None:
+    simulation = Simulation()
+    simulation.arrive(4)
+    for _ in range(30):
+        simulation.advance()
+    simulation.write(store)
+    reader = store.reader()
+    titles = {}
+    for name, moment in (("runs", Moment(True, False, 0)), ("stands", PAUSED)):
+        figure = live.panels(reader, RUN_ID, {}, LIGHT, moment).figures["anatomy"]
+        titles[name] = figure["layout"]["annotations"][0]["text"]
+        measured = sum(t["x"][0] for t in figure["data"] if t.get("y") == ["measured"])
+    assert "step 29" not in titles["runs"], "a median"
+    assert titles["stands"].endswith("<b>step 29</b>")
+    took = reader.value("SELECT t_step_s FROM steps WHERE step = 29")
+    prompts = reader.value("SELECT max(t_step_s) FROM steps WHERE phase = 'prefill'")
+    assert measured == pytest.approx((took + prompts) * 1e3, rel=1e-3)
 
 
 @pytest.mark.parametrize("panels", [roofline.panels, scheduling.panels])
