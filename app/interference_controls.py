@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -11,7 +12,11 @@ from app import state, window_choice
 from app.controls import load_controls
 from app.frame import Frame
 from app.panels import interference_window as windows
+from app.replay.curve import curves, key_of
 from app.units import count
+
+if TYPE_CHECKING:
+    from app.replay.worker import Job
 
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
 BUDGETS, BUDGET = (16, 32, 64, 128, 256), 64
@@ -36,14 +41,18 @@ def controls(page: Frame) -> dict[str, str]:
         args=(_inject, length),
     )
     again = (_chunk_and_inject, length, budget)
-    _pin_buttons(page)
+    if st.session_state.get("show", st.query_params.get("show")) == windows.BUDGET:
+        again_ = partial(ask_curve, page, again=True)
+        st.button("Replay again", icon=":material/replay:", key="replay", on_click=again_)
+    else:
+        _pin_buttons(page)
     st.button(
         f"Chunk at {budget} and inject again", disabled=off, key="chunk", on_click=_act, args=again
     )
     show = str(
         st.segmented_control(
             "Show",
-            [windows.LIVE, windows.INJECT, windows.TIME],
+            [windows.LIVE, windows.INJECT, windows.TIME, windows.BUDGET],
             key="show",
             default=None if "show" in st.session_state else windows.LIVE,
             required=True,
@@ -56,8 +65,46 @@ def controls(page: Frame) -> dict[str, str]:
         _choice("budget", BUDGET, BUDGETS, "chunk at {} tokens a step", 210)
         span = _choice("gap_span", int(windows.SPAN_S), SPANS, "show {} s", 210)
     params = {"show": show, "span": str(span)}
+    if show == windows.BUDGET:
+        return {**params, "budget": str(budget)}
     pinned = _pinned()
     return {**params, "a": pinned} if pinned else params
+
+
+LEGEND = [
+    ("decode", "decode, height = rate", ""),
+    ("prefill", "prefill", ""),
+    ("idle", "no bar = stalled", "outline"),
+    ("text", "baseline", "dash"),
+]
+CURVE_LEGEND = [
+    ("prefill", "worst", ""),
+    ("decode", "median", ""),
+    ("prefill", "range of replays", "pale"),
+    ("text", "measured", "outline"),
+]
+
+
+def legend_of(params: dict[str, str]) -> list[tuple[str, str, str]]:
+    """What the colours of the shown charts mean."""
+    return CURVE_LEGEND if params["show"] == windows.BUDGET else LEGEND
+
+
+def ask_curve(page: Frame, *, again: bool = False) -> None:
+    """Replays of what the page shows, in another process; once, unless asked again."""
+    from app.replay.curve_job import curve_job
+
+    current = state.session()
+    run_id = page.run if not page.is_live else current.run_id if current else None
+    if current is None or run_id is None:
+        return
+    key = key_of(run_id, page.window)
+
+    def make() -> tuple[Job, Mapping[str, Any]]:
+        with current.store.reader() as reader:
+            return curve_job(reader, key)
+
+    curves().ask(key, make, again=again)
 
 
 def _choice(key: str, usual: int, offered: tuple[int, ...], words: str, width: int) -> int:

@@ -21,8 +21,9 @@ from app.panels import (
     standing,
     what_if,
 )
-from app.panels.view import RECORDED, Moment, Panels, Params, Pieces, Still, View
+from app.panels.view import RECORDED, Moment, Panels, Params, Pieces, Replays, Still, View
 from app.race import races
+from app.replay.curve import curves, key_of
 from app.theme import theme
 from telemetry.clock import NS_PER_S, now_ns
 from telemetry.queries.live import run as run_row
@@ -72,7 +73,7 @@ def version(request: Request) -> tuple[object, ...]:
     if current is None:
         return (state.failure(),)
     if request.run != LIVE:
-        return (request.run,)
+        return (request.run, _stage(request, request.run))
     ticket = current.last_ticket
     given = current.answer(ticket) if ticket else None
     said = (len(given.text), given.done, given.error) if given else ()
@@ -83,7 +84,8 @@ def version(request: Request) -> tuple[object, ...]:
         committed = 0  # a held window looks the same after a commit: once a second is enough
     if request.view == "race" and not races().running:
         committed = 0  # what was raced does not change while something else runs
-    return (*phase, committed, said, moment.paused, moment.now_ns // NS_PER_S)
+    stage = _stage(request, current.run_id)
+    return (*phase, committed, said, stage, moment.paused, moment.now_ns // NS_PER_S)
 
 
 def render(request: Request, reader: Reader | None) -> Rendered:
@@ -120,12 +122,25 @@ def _view(request: Request, reader: Reader | None) -> View:
         )
     panels = VIEWS[request.view]
     row = run_row(reader, run)
-    params, moment = _params(request), replace(_moment(request), pieces=_pieces(current, row))
+    params, pieces = _params(request), _pieces(current, row)
+    moment = replace(_moment(request), pieces=pieces, replays=_replays(request, run))
     view = panels(reader, run, params, theme(request.look), moment)
     if view.html.get("counter"):
         control = standing.held(moment.is_live) if "first" in params else "following"
         view.html.setdefault("window", control)
     return _marked(view, request, row)
+
+
+def _replays(request: Request, run: str | None) -> Replays | None:
+    """How far the curve of token budgets is that the page asked for."""
+    if request.view != "interference" or run is None:
+        return None
+    return curves().of(key_of(run, _params(request)))
+
+
+def _stage(request: Request, run: str | None) -> tuple[object, ...] | None:
+    replays = _replays(request, run)
+    return replays.stage if replays else None
 
 
 def _pieces(current: state.Session, row: Mapping[str, Any] | None) -> Pieces | None:

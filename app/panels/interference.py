@@ -11,10 +11,10 @@ import pandas as pd
 from app.figures.lanes import Side, lanes
 from app.figures.select import by_time
 from app.figures.tail import tail
+from app.panels import interference_budget, standing
 from app.panels import interference_side as sides
 from app.panels import interference_text as text
 from app.panels import interference_window as windows
-from app.panels import standing
 from app.panels.live import waiting_view
 from app.panels.markup import empty, headline
 from app.panels.view import RECORDED, Moment, Params, View
@@ -31,15 +31,17 @@ TAIL_S = 60.0
 def panels(
     reader: Reader, run_id: str, params: Params, look: Theme, moment: Moment = RECORDED, /
 ) -> View:
-    """params: show ("live", "last inject" or "over time"), span (s), a (see `pinned`)."""
+    """params: show (see interference_window), span (s), a (see `pinned`), budget (of the curve)."""
     newest = live.newest(reader, run_id)
     if newest is None:
         return waiting_view()
     if not queries.reported(reader, run_id)["tokens"] and newest["decode_tokens"]:
         return _unreported(reader, run_id, newest, moment)
-    view = (_over_time if params.get("show") == windows.TIME else _compared)(
-        reader, run_id, params, look, newest
-    )
+    if params.get("show") == windows.BUDGET:
+        view = interference_budget.curve(moment.replays, params, look)
+    else:
+        shown = _over_time if params.get("show") == windows.TIME else _compared
+        view = shown(reader, run_id, params, look, newest)
     view.html["counter"] = _counter(reader, run_id, params, newest, moment)
     return view
 

@@ -30,7 +30,8 @@ class Stretch:
 class Blame:
     """A row of the table: one culprit, several together, the host, or nobody who is known.
 
-    steps: with prompt tokens, of at most `largest`. over: its gaps over twice the baseline.
+    steps: with prompt tokens, of at most `largest`. worst_s, inflation: of its longest gap. over:
+    its gaps over twice the baseline.
     lost_s: seconds that all streams together lost. None: unknown.
     """
 
@@ -190,14 +191,16 @@ def _shares(gaps: pd.DataFrame, prompts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sum(kind: str, rows: pd.DataFrame, request_id: int | None = None, many: int = 1) -> Blame:
+    """Its longest gap, with the inflation of that one, and what all of them come to."""
     lost = (rows.get("share", 1.0) * rows["interference_s"] * rows["gaps"]).sum(min_count=1)
     distinct = rows.drop_duplicates(["after_step", "step", "t_ns", "itl_s"])
+    longest = records(rows.nlargest(1, "itl_s")[["itl_s", "inflation"]])
     return Blame(
         kind,
         request_id,
         streams=_streams(distinct["streams"]) if kind in ("request", "others") else None,
-        worst_s=known(distinct["itl_s"].max()),
-        inflation=known(distinct["inflation"].max()),
+        worst_s=known(longest[0]["itl_s"]) if longest else None,
+        inflation=known(longest[0]["inflation"]) if longest else None,
         over=int(distinct.loc[is_bad(distinct), "gaps"].sum()),
         lost_s=known(lost),
         many=many,

@@ -16,7 +16,7 @@ from telemetry.reader import Reader
 SPAN_S = 6.0
 BEFORE = 0.3
 """Share of an injection's window that lies before it."""
-LIVE, INJECT, TIME = "live", "last inject", "over time"
+LIVE, INJECT, TIME, BUDGET = "live", "last inject", "over time", "token budget"
 _PINNED = re.compile(r"(?P<run>[^:]+):(?P<first>\d+)-(?P<last>\d+)")
 
 

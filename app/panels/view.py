@@ -23,16 +23,32 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Replays:
+    """Replays that a page asked for: how far they are, then what came out, or why nothing can."""
+
+    done: int = 0
+    total: int = 0
+    result: Mapping[str, Any] | None = None
+    error: str | None = None
+
+    @property
+    def stage(self) -> tuple[int, bool, str | None]:
+        """Changes as they go on."""
+        return self.done, self.result is not None, self.error
+
+
+@dataclass(frozen=True, slots=True)
 class Moment:
     """What the database does not know of the run: whether it is live, and how it stands now.
 
-    pieces: None where the run's tokenizer is not at hand.
+    pieces: None where the run's tokenizer is not at hand. replays: those of what is shown.
     """
 
     is_live: bool = False
     paused: bool = False
     now_ns: int = 0
     pieces: Pieces | None = None
+    replays: Replays | None = None
 
     def still_s(self, end_ns: int) -> float:
         """Seconds since the newest step ended; 0 for a recorded run, which has no now."""

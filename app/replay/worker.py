@@ -26,13 +26,18 @@ _LEAST_REQUESTS = 50
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A question about a recording. told: what is shown beside the answer; grid: of a sweep."""
+    """A question about a recording. told: what is shown beside the answer; grid: of a sweep.
+
+    draws: replays of each of its points. whole: who asks has chosen how many requests come again.
+    """
 
     recording: Recording
     told: dict[str, Any]
     settings: Settings
     grid: Grid | None = None
     targets: Targets = field(default_factory=Targets)
+    draws: int = 1
+    whole: bool = False
 
 
 def answer(job: Job, tell: Callable[[int, int], None]) -> dict[str, Any]:
@@ -53,12 +58,13 @@ def _swept(job: Job, fitted: Fitted, tell: Callable[[int, int], None]) -> dict[s
     """All steps are fitted; of a long run the last requests are replayed, and that is told."""
     grid, arrivals = job.grid or Grid(), job.recording.arrivals
     points = len(grid.points(job.settings))
-    share = _MOST_STEPS / (points * len(job.recording.steps))
-    kept = arrivals[-max(_LEAST_REQUESTS, int(share * len(arrivals))) :]
+    share = _MOST_STEPS / (points * job.draws * len(job.recording.steps))
+    most = len(arrivals) if job.whole else max(_LEAST_REQUESTS, int(share * len(arrivals)))
+    kept = arrivals[-most:]
     part = replace(fitted, recording=replace(job.recording, arrivals=kept))
     with Predictor(part) as predictor:
         found = sweep(
-            predictor, job.settings, grid, job.targets, 1, lambda done: tell(done, points)
+            predictor, job.settings, grid, job.targets, job.draws, lambda done: tell(done, points)
         )
     if len(kept) < len(arrivals):
         found["skipped"].insert(0, f"Replayed are the last {len(kept):,} requests of a long run.")

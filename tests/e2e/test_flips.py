@@ -33,7 +33,7 @@ class Control:
     name: str
     options: list[str]
     read: Callable[[Page], str]
-    set: Callable[[Page, str], None]
+    put: Callable[[Page, str], None]
     clicks: list[tuple[int, str]] = field(default_factory=list)
     took_s: float = 0.0
 
@@ -44,7 +44,7 @@ class Control:
             shown = self.read(tabs[n % 2])
             place = self.options.index(shown) if shown in self.options else -1
             wanted = self.options[(place + 1) % len(self.options)]
-            self.set(tabs[n % 2], wanted)
+            self.put(tabs[n % 2], wanted)
             self.clicks.append((n % 2, wanted))
         self.took_s = (now_ns() - began) / 1e9
 
