@@ -108,18 +108,36 @@ def ask_curve(page: Frame, *, again: bool = False) -> None:
 
 
 def _choice(key: str, usual: int, offered: tuple[int, ...], words: str, width: int) -> int:
-    """A number out of a few, kept in the address."""
+    """A number out of a few; it outlives page switches, and is a number in the address."""
+    known = key in st.session_state
     chosen = st.selectbox(
         key,
         offered,
-        index=offered.index(min(offered, key=lambda n: abs(n - usual))),
+        index=0 if known else offered.index(_restored(key, usual, offered)),
         format_func=lambda n: words.format(count(n)),
         key=key,
         width=width,
         label_visibility="collapsed",
-        bind="query-params",
     )
+    st.session_state[f"{key}:kept"] = int(chosen or usual)
+    _write(key, None if chosen == usual else str(chosen))
     return int(chosen or usual)
+
+
+def _restored(key: str, usual: int, offered: tuple[int, ...]) -> int:
+    """What was chosen before a page switch, or by a link; else what is offered near the usual."""
+    asked = str(st.session_state.get(f"{key}:kept", st.query_params.get(key, "")))
+    if asked in {str(n) for n in offered}:
+        return int(asked)
+    return min(offered, key=lambda n: abs(n - usual))
+
+
+def _write(key: str, value: str | None) -> None:
+    """The address says what is not as usual; it is written only where it changes."""
+    if value is None:
+        st.query_params.pop(key, None)
+    elif st.query_params.get(key) != value:
+        st.query_params[key] = value
 
 
 def _fitting(current: state.Session | None) -> tuple[int, ...]:
@@ -133,8 +151,8 @@ def _fitting(current: state.Session | None) -> tuple[int, ...]:
 
 def _budget() -> int:
     """Of the box below, which is made after the button that names it."""
-    text = str(st.session_state.get("budget", st.query_params.get("budget", "")))
-    return int(text) if text in {str(b) for b in BUDGETS} else BUDGET
+    known = st.session_state.get("budget")
+    return int(known) if known in BUDGETS else _restored("budget", BUDGET, BUDGETS)
 
 
 def _act(do: Callable[..., None], *args: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -91,10 +93,22 @@ def _bad(gaps: pd.DataFrame, cause: str, look: Theme) -> dict[str, Any]:
     }
 
 
+Worst = tuple[float, float, str]
+"""A gap to call out: x_s, itl_s and words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much of a plot a pixel is: seconds along x, decades along y."""
+
+    x_s: float
+    decades: float
+
+
 def gap_notes(
-    baseline: str, worst: tuple[float, float, str] | None, span_s: float, look: Theme
+    baseline: str, worst: Worst | None, gaps: pd.DataFrame, span_s: float, scale: Scale, look: Theme
 ) -> list[dict[str, Any]]:
-    """Names the dashed line, and calls out a gap: (x_s, itl_s, words)."""
+    """Names the dashed line, and calls out a gap where no dot of a bad one lies. scale: nearly."""
     found = []
     if baseline:
         low = {"x": 0, "xanchor": "left", "xshift": 6, "y": 0, "yref": "domain"}
@@ -102,11 +116,49 @@ def gap_notes(
         found.append({**text, "font": {**text["font"], "color": look.muted}})
     if worst is not None:
         x, itl_s, words = worst
-        right = x > 0.62 * span_s
-        place = {"xanchor": "right" if right else "left", "xshift": -10 if right else 10}
         y = float(np.log10(itl_s * 1e3))
+        place = _free_place(worst, gaps, span_s, scale)
         found.append(note(look, words, CALLOUT_PX, x=round(x, 4), y=round(y, 4), **place))
     return found
+
+
+_LETTER_PX, _LINE_PX, _DOT_PX = 7.6, 20, 7
+# Where the words may stand at a dot: how far right and up their left lower corner is, in widths and
+# lines of theirs, and in pixels.
+_PLACES = (
+    (-0.5, 0.0, 0, 9),
+    (0.0, -0.5, 11, 0),
+    (-1.0, -0.5, -11, 0),
+    (0.0, 0.0, 4, 9),
+    (-1.0, 0.0, -4, 9),
+    (-0.5, -1.0, 0, -9),
+)
+
+
+def _free_place(worst: Worst, gaps: pd.DataFrame, span_s: float, scale: Scale) -> dict[str, Any]:
+    """Above, else beside, else below it: the first place with the fewest dots under the words."""
+    x, itl_s, words = worst
+    width = _LETTER_PX * len(re.sub("<.*?>", "", words))
+    rows = gaps[is_bad(gaps)]
+    across = ((rows["x_s"] - x) / scale.x_s).to_numpy()
+    up = (np.log10(rows["itl_s"] / itl_s) / scale.decades).to_numpy()
+
+    def cost(place: tuple[float, float, int, int]) -> tuple[bool, int]:
+        left, low = place[0] * width + place[2], place[1] * _LINE_PX + place[3]
+        outside = x / scale.x_s + left < 0 or x / scale.x_s + left + width > span_s / scale.x_s
+        hit = (across > left - _DOT_PX) & (across < left + width + _DOT_PX)
+        hit &= (up > low - _DOT_PX) & (up < low + _LINE_PX + _DOT_PX)
+        return outside, int(hit.sum())
+
+    found = min(_PLACES, key=cost)
+    anchors = {-0.5: "center", 0.0: "left", -1.0: "right"}
+    heights = {0.0: "bottom", -0.5: "middle", -1.0: "top"}
+    return {
+        "xanchor": anchors[found[0]],
+        "yanchor": heights[found[1]],
+        "xshift": found[2],
+        "yshift": found[3],
+    }
 
 
 def gap_range(sides: Sequence[pd.DataFrame]) -> tuple[float, float]:
@@ -115,7 +167,8 @@ def gap_range(sides: Sequence[pd.DataFrame]) -> tuple[float, float]:
     if times.empty:
         return 1.0, 1000.0
     low, high = float(times.min()), float(times.max())
-    return _round_down(low * 0.62), _round_up(max(high * 1.35, low * 8))
+    room = (high / low) ** 0.25  # above the longest gap, for what is said of it
+    return _round_down(low * 0.62), _round_up(max(high * max(room, 1.35), low * 8))
 
 
 def _round_down(value: float) -> float:

@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 
 from app.figures.data import Figure, places
-from app.figures.gaps import gap_notes, gap_range, gap_ticks, gap_traces
+from app.figures.gaps import Scale, Worst, gap_notes, gap_range, gap_ticks, gap_traces
 from app.theme import CALLOUT_PX, Theme, axis, layout, note, rgba
 from app.units import three
 
 HEIGHT_PX = 372
+_WIDTH_PX = 1170
 MAX_LANES = 12
 _MAX_BANDS = 300
 _LANES_DOMAIN, _GAPS_DOMAIN = [0.47, 1.0], [0.0, 0.385]
@@ -42,7 +43,7 @@ class Side:
     label: str = ""
     focus_s: tuple[float, float] | None = None
     frozen: bool = False
-    worst: tuple[float, float, str] | None = None
+    worst: Worst | None = None
     baseline: str = ""
     missing: str = ""
 
@@ -53,14 +54,22 @@ def lanes(a: Side | None, b: Side, look: Theme) -> Figure:
     rows = _rows(sides)
     data: list[dict[str, Any]] = []
     notes: list[dict[str, Any]] = []
+    scale = _scale(sides)
     for place, side in enumerate(sides):
-        traces, texts = _side(side, rows, look)
+        traces, texts = _side(side, rows, scale, look)
         data += [{**t, **_axes_of(place, lower)} for lower, t in traces]
         notes += [_placed(n, place, lower) for lower, n in texts]
     shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": 64, "r": 10, "t": 26, "b": 40})
     shape |= _axes(sides, rows, look)
     shape["annotations"] = notes
     return {"data": data, "layout": shape}
+
+
+def _scale(sides: list[Side]) -> Scale:
+    """Of the lower plots, on a page of the usual width."""
+    low, high = gap_range([side.gaps for side in sides])
+    height = (HEIGHT_PX - 66) * (_GAPS_DOMAIN[1] - _GAPS_DOMAIN[0])
+    return Scale(sides[0].span_s * len(sides) / _WIDTH_PX, float(np.log10(high / low)) / height)
 
 
 def _name(letter: str, number: int) -> str:
@@ -81,7 +90,7 @@ def _placed(text: dict[str, Any], place: int, lower: bool) -> dict[str, Any]:
 Placed = list[tuple[bool, dict[str, Any]]]
 
 
-def _side(side: Side, rows: dict[int, int], look: Theme) -> tuple[Placed, Placed]:
+def _side(side: Side, rows: dict[int, int], scale: Scale, look: Theme) -> tuple[Placed, Placed]:
     """Traces and annotations, each with whether it belongs to the lower axis."""
     slots = max(len(rows), 1)
     above = [_band(side, kind, slots, look) for kind in ("others", "recompute", "focus")]
@@ -89,7 +98,8 @@ def _side(side: Side, rows: dict[int, int], look: Theme) -> tuple[Placed, Placed
     below = gap_traces(side.gaps, look)
     texts: Placed = [(False, _title(side, look))]
     texts += [(False, n) for n in _band_notes(side, slots, look)]
-    texts += [(True, n) for n in gap_notes(side.baseline, side.worst, side.span_s, look)]
+    said = gap_notes(side.baseline, side.worst, side.gaps, side.span_s, scale, look)
+    texts += [(True, n) for n in said]
     return [(False, t) for t in above] + [(True, t) for t in below], texts
 
 

@@ -190,17 +190,21 @@ _COLUMNS = (
 
 
 def table(sides: Sequence[tuple[str, Found]]) -> str:
-    """Who is to blame on each side: (name, side) each."""
-    head = "".join(f"<th>{escape(c)}</th>" for c in _COLUMNS)
-    rows = "".join(_row(name, side, blame) for name, side in sides for blame in side.blames)
+    """Who is to blame on each side: (name, side) each; one side needs no name."""
+    skipped = 0 if len(sides) > 1 else 1
+    head = "".join(f"<th>{escape(c)}</th>" for c in _COLUMNS[skipped:])
+    rows = "".join(
+        _row(name, side, blame, skipped) for name, side in sides for blame in side.blames
+    )
     body = f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
-    return f'<div class="blame"><table>{body}</table></div>'
+    kind = "" if skipped else " sides"
+    return f'<div class="blame{kind}"><table>{body}</table></div>'
 
 
 _WHO = {"host": "host: engine held up", "unexplained": "unexplained"}
 
 
-def _row(name: str, side: Found, blame: Blame) -> str:
+def _row(name: str, side: Found, blame: Blame, skipped: int) -> str:
     first = side.blames[0] is blame
     who = _WHO.get(blame.kind) or f"r-{blame.request_id}" + (" injected" if blame.injected else "")
     if blame.kind == "others":
@@ -221,7 +225,7 @@ def _row(name: str, side: Found, blame: Blame) -> str:
         three(blame.lost_s) if blame.lost_s is not None else "",
     )
     opens = ' class="first"' if first else ""
-    return f"<tr{opens}>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>"
+    return f"<tr{opens}>" + "".join(f"<td>{escape(c)}</td>" for c in cells[skipped:]) + "</tr>"
 
 
 def _whole(value: int | None) -> str:

@@ -192,8 +192,8 @@ def test_the_p99_is_told_only_where_it_hides_the_freeze(frozen: Reader) -> None:
     step = injected_step(frozen)["step"]
     close = view(frozen, first=str(step - 10), last=str(step + 10))
     assert "P99" not in close.html["headline"]
-    assert "hides it" in cells(view(frozen))[0][8]
-    assert "hides it" not in cells(close)[0][8]
+    assert "hides it" in cells(view(frozen))[0][7]
+    assert "hides it" not in cells(close)[0][7]
 
 
 def test_the_table_adds_up_to_what_sql_says(frozen: Reader) -> None:
@@ -207,7 +207,7 @@ def test_the_table_adds_up_to_what_sql_says(frozen: Reader) -> None:
     assert blame is not None
     total = frozen.value("SELECT count(*) FROM itl WHERE run_id = $run", {"run": RUN_ID})
     sql, first, last = worst(frozen), cells(made)[0], cells(made)[-1]
-    assert first[1:8] == [
+    assert first[:7] == [
         f"r-{request} injected",
         "1,024",
         "1",
@@ -216,14 +216,14 @@ def test_the_table_adds_up_to_what_sql_says(frozen: Reader) -> None:
         f"×{three(sql['inflation'])}",
         f"{STREAMS} of {count(total)}",
     ]
-    assert first[9] == three(blame["lost"])
+    assert first[8] == three(blame["lost"])
     rest = frozen.value(
         "SELECT sum(interference_s) FROM interference WHERE run_id = $run "
         "AND cause = 'unexplained'",
         {"run": RUN_ID},
     )
-    assert last[1] == "unexplained"
-    assert last[9] == three(rest)
+    assert last[0] == "unexplained"
+    assert last[8] == three(rest)
 
 
 def test_the_other_side_says_what_became_of_it(frozen: Reader) -> None:

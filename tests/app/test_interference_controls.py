@@ -41,7 +41,11 @@ def button(at: AppTest, key: str) -> object:
 
 def pinned_in(at: AppTest) -> str:
     """Side A in the address; the testing tool keeps what it was given as it is, or in a list."""
-    value = at.query_params["a"]
+    return in_address(at, "a")
+
+
+def in_address(at: AppTest, name: str) -> str:
+    value = at.query_params[name]
     return value if isinstance(value, str) else value[0]
 
 
@@ -99,6 +103,34 @@ def test_only_lengths_that_context_and_cache_can_hold_are_offered(fake: FakeSess
     fake.status = status(kv_blocks=40)  # of 16 tokens
     options = opened().selectbox(key="length").options
     assert options == ["prompt 128 tokens", "prompt 256 tokens", "prompt 512 tokens"]
+
+
+def test_a_link_restores_length_budget_and_span(fake: FakeSession) -> None:
+    at = opened(length="2048", budget="32", gap_span="12")
+    assert [at.selectbox(key=k).value for k in ("length", "budget", "gap_span")] == [2048, 32, 12]
+    assert at.button(key="chunk").label == "Chunk at 32 and inject again"
+    at.button(key="inject").click().run()
+    assert fake.asked == [("inject", 2048)]
+    at.selectbox(key="length").select(512).run()
+    assert in_address(at, "length") == "512"
+    at.selectbox(key="length").select(1024).run()
+    assert "length" not in at.query_params, "as usual"
+
+
+@pytest.mark.parametrize("value", ["", "777", "-1", "many", "prompt 2,048 tokens"])
+def test_a_link_with_a_length_that_is_none_opens_as_usual(fake: FakeSession, value: str) -> None:
+    at = opened(length=value)
+    assert not at.exception
+    assert at.selectbox(key="length").value == 1024
+
+
+def test_the_choices_outlive_a_page_switch(fake: FakeSession) -> None:
+    at = opened()
+    at.selectbox(key="length").select(256).run()
+    at.switch_page("../pages/live.py").run()
+    at.query_params.pop("length", None)
+    at.switch_page("../pages/interference.py").run()
+    assert at.selectbox(key="length").value == 256
 
 
 def test_a_recorded_run_has_nobody_to_inject_to_but_can_be_pinned(fake: FakeSession) -> None:
