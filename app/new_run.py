@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from engine.messages import Status
 
 MODELLED, CPU = "new:modelled", "new:cpu"
-ENTRIES = {MODELLED: "+ new run: modelled …", CPU: "＋ new run: this CPU"}
+ENTRIES = {MODELLED: "+ new run: modelled …", CPU: "+ new run: this CPU"}
 _FIRST_DEVICE, _FIRST_MODEL = "h100-sxm", "llama-3.1-8b"
 _PARALLEL = (1, 2, 4, 8, 16)
 _BATCHES = (8, 16, 32, 64, 128, 256)

@@ -16,15 +16,13 @@ _CHOSEN, _TOLD = "scene_chosen", "scene_told"
 
 
 def menu() -> None:
-    """Draw it. A scene may be chosen again: the button keeps no choice."""
-    current = state.session()
+    """Draw it. A scene may be chosen again, the button keeps no choice; one that cannot says why."""
     st.menu_button(
         "Scene",
         list(SCENES),
         format_func=_numbered,
         icon=":material/theaters:",
         key="scene",
-        disabled=current is None or current.phase != "ready",
         on_click=_choose,
     )
 

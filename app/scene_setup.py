@@ -28,6 +28,8 @@ def set_up(current: state.Session | None, scene: Scene) -> list[str]:
     A paused engine goes on. Raises SceneError.
     """
     ready = None if current is None else current.ready
+    if state.failure():
+        raise SceneError("the engine has stopped: restart Stepscope, then choose the scene")
     if current is None or ready is None or current.phase != "ready" or current.status is None:
         raise SceneError("the engine is starting: choose the scene when it runs")
     if races().running:

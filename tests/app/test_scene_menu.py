@@ -111,7 +111,9 @@ def test_what_cannot_be_is_told_and_nothing_moves(fake: FakeSession) -> None:
     fake.phase = "starting"
     play(at, SCENES["The race"])
     assert told(at) == ["the engine is starting: choose the scene when it runs"]
-    assert at.menu_button(key="scene").disabled
+    fake.failure = "the engine ended by itself"
+    play(at, SCENES["The race"])
+    assert told(at) == ["the engine has stopped: restart Stepscope, then choose the scene"]
     assert fake.asked == []
     assert at.segmented_control(key="map").value == "by request"
 
