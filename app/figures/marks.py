@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.figures.data import detail
+from app.figures.data import detail, records
 from app.theme import Theme, note
 
 MAX_LABELS = 6
@@ -61,20 +61,22 @@ def lines(
     yaxis: str = "y",
 ) -> list[dict[str, Any]]:
     """Vertical lines from `bottom` to `top`: what somebody did, and apart from it preemptions."""
-    lost = marks["kind"] == "preempt"
-    groups = (("marks", look.text, marks[~lost]), ("preempted", look.lost, marks[lost]))
+    kinds, places = marks["kind"].tolist(), marks["x_s"].tolist()
+    lost = [x for x, kind in zip(places, kinds, strict=True) if kind == "preempt"]
+    acts = [x for x, kind in zip(places, kinds, strict=True) if kind != "preempt"]
+    groups = (("marks", look.text, acts), ("preempted", look.lost, lost))
     place = {"xaxis": xaxis, "yaxis": yaxis}
     return [
-        {**_line(rows, bottom, top), **place, "name": name, "line": _ink(colour)}
-        for name, colour, rows in groups
-        if name == "marks" or len(rows)
+        {**_line(at, bottom, top), **place, "name": name, "line": _ink(colour)}
+        for name, colour, at in groups
+        if name == "marks" or at
     ]
 
 
-def _line(marks: pd.DataFrame, bottom: float, top: float) -> dict[str, Any]:
+def _line(places: list[float], bottom: float, top: float) -> dict[str, Any]:
     xs: list[float | None] = []
     ys: list[float | None] = []
-    for x in marks["x_s"]:
+    for x in places:
         xs += [round(float(x), 3), round(float(x), 3), None]
         ys += [bottom, top, None]
     shape = {"type": "scatter", "mode": "lines", "hoverinfo": "skip", "connectgaps": False}
@@ -108,9 +110,9 @@ def _by_weight(marks: pd.DataFrame) -> list[tuple[float, str]]:
     """(x, label) of what somebody did, newest first; then of the newest of each crowded kind."""
     acts: list[tuple[float, str]] = []
     crowded: dict[str, tuple[float, str]] = {}
-    for mark in reversed(list(marks.itertuples())):
-        kind = str(mark.kind)
-        named = (float(str(mark.x_s)), label(kind, mark.detail))
+    for mark in reversed(records(marks)):
+        kind = str(mark["kind"])
+        named = (float(mark["x_s"]), label(kind, mark["detail"]))
         if kind in _CROWDED:
             crowded.setdefault(kind, named)
         else:

@@ -38,7 +38,7 @@ def panels(
     picked = _picked(reader, run_id, params, shown)
     view = View({"strip": _strip(reader, run_id, shown, picked, look)})
     if shown.follows and picked is None:
-        _now(view, reader, run, look, moment)
+        _now(view, reader, run, shown.last_step, look, moment)
     else:
         live_held.show(view, reader, run, shown, picked, look, moment)
     view.html["window"] = standing.window_control(shown, moment)
@@ -51,13 +51,15 @@ def _picked(reader: Reader, run_id: str, params: Params, shown: Window) -> dict[
     return None if step is None else queries.newest(reader, run_id, step)
 
 
-def _now(view: View, reader: Reader, run: dict[str, Any], look: Theme, moment: Moment) -> None:
+def _now(
+    view: View, reader: Reader, run: dict[str, Any], step: int, look: Theme, moment: Moment
+) -> None:
     """What is true of the newest step."""
     run_id = str(run["run_id"])
-    newest = queries.newest(reader, run_id)
+    newest = queries.newest(reader, run_id, step)
     if newest is None:
         return
-    end_ns, step = int(newest["end_ns"]), int(newest["step"])
+    end_ns = int(newest["end_ns"])
     medians = queries.anatomy(reader, run_id, step)
     pinned = step if moment.paused else None
     shown = _pinned(reader, run_id, medians, step) if moment.paused else medians

@@ -80,7 +80,7 @@ def _requests(
 ) -> tuple[Served | None, Stream | None]:
     run_id, ends = str(run["run_id"]), (of.start_ns, of.end_ns)
     rows = live_requests.requests(reader, run_id, *ends, paused, of.until_ns)
-    if rows.empty and not live_requests.reported(reader, run_id):
+    if not len(rows) and not live_requests.reported(reader, run_id):
         return None, None
     met = served(rows, run, of.start_ns, ran_s, of.first_since_ns)
     chosen = live_stream.chosen(rows)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from app.figures.data import known
 from app.units import count, duration, three
+from telemetry.queries.live_requests import Requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +62,16 @@ class Served:
 
 
 def served(
-    rows: pd.DataFrame, run: Mapping[str, Any], start_ns: int, span_s: float, first_since_ns: int
+    rows: Requests, run: Mapping[str, Any], start_ns: int, span_s: float, first_since_ns: int
 ) -> Served:
-    """rows: of `queries.live_requests.requests`; the stretch begins at start_ns and is span_s long,
-    the worst TTFT is over first tokens after first_since_ns."""
+    """The stretch begins at start_ns and is span_s long; the worst TTFT is over first tokens after
+    first_since_ns."""
     ttft_slo_s, tpot_slo_s = known(run["ttft_slo_s"]), known(run["tpot_slo_s"])
-    completed = rows["done"].to_numpy(dtype=bool) & (rows["finished_ns"].to_numpy() > start_ns)
-    ttft_s, tpot_s = rows["ttft_s"].to_numpy(), rows["tpot_s"].to_numpy()
+    completed = rows.done & (rows.finished_ns > start_ns)
     met = None
     if ttft_slo_s is not None and tpot_slo_s is not None:
-        in_time = (ttft_s <= ttft_slo_s) & (np.nan_to_num(tpot_s) <= tpot_slo_s)
+        in_time = (rows.ttft_s <= ttft_slo_s) & (np.nan_to_num(rows.tpot_s) <= tpot_slo_s)
         met = int(np.count_nonzero(completed & in_time))
-    firsts = ttft_s[rows["first_ns"].to_numpy() > first_since_ns]
+    firsts = rows.ttft_s[rows.first_ns > first_since_ns]
     worst = float(firsts.max()) if len(firsts) else None
     return Served(int(completed.sum()), met, span_s, worst, ttft_slo_s, tpot_slo_s)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-import pandas as pd
+import numpy as np
 
-from app.figures.data import known, records
+from app.figures.data import known
 from app.panels.live_served import Served
 from app.panels.view import Pieces, View
 from app.units import count, duration
-from telemetry.queries.live_requests import Tail
+from telemetry.queries.live_requests import Requests, Tail
 
 MOST = {"decode": 7, "prefill": 2, "waiting": 2, "ended": 5}
 SHORT = 3
 SHORT_PLACE = "short"
-_TEXT_TOKENS = 48
 _UNREPORTED = "Single requests are not reported by this source."
 _OPEN = ("decode", "prefill", "waiting")
 
@@ -27,7 +27,7 @@ _OPEN = ("decode", "prefill", "waiting")
 class Stream:
     """What the stream is made of.
 
-    rows: of `queries.live_requests.requests`, those of `chosen`. pieces: None where the run's
+    rows: those that `chosen` picks. pieces: None where the run's
     tokenizer is not at hand. synthetic: no model has said the text.
     """
 
@@ -39,24 +39,26 @@ class Stream:
     synthetic: bool
 
 
-def chosen(rows: pd.DataFrame) -> list[dict[str, Any]]:
+def chosen(rows: Requests) -> list[dict[str, Any]]:
     """The newest of those that decode, of those before their first token, and of those that ended;
     of those that wait, the ones that wait longest. Newest first in each kind.
     """
-    kinds = [rows[rows["state"] == state] for state in _OPEN]
-    ended = rows[~rows["state"].isin(_OPEN)]
-    picked = [
-        kinds[0].nlargest(MOST["decode"], "request_id"),
-        kinds[1].nlargest(MOST["prefill"], "request_id"),
-        kinds[2].nsmallest(MOST["waiting"], "request_id"),
-        ended.nlargest(MOST["ended"], "finished_ns"),
+    ended = np.isin(rows.state, _OPEN, invert=True)
+    newest = np.argsort(-rows.request_id, kind="stable")
+    last_ended = np.argsort(-rows.finished_ns, kind="stable")
+    kinds = [
+        (newest, rows.state == "decode", MOST["decode"]),
+        (newest, rows.state == "prefill", MOST["prefill"]),
+        (newest[::-1], rows.state == "waiting", MOST["waiting"]),
+        (last_ended, ended, MOST["ended"]),
     ]
-    return [row for frame in picked if len(frame) for row in records(frame)]
+    picked = [at for order, which, most in kinds for at in order[which[order]][:most].tolist()]
+    return [rows.row(at) for at in picked]
 
 
-def counts(rows: pd.DataFrame) -> dict[str, int]:
+def counts(rows: Requests) -> dict[str, int]:
     """How many are in each state."""
-    return {str(k): int(v) for k, v in rows["state"].value_counts().items()}
+    return Counter(rows.state.tolist())
 
 
 def show(view: View, stream: Stream | None) -> None:
@@ -154,9 +156,8 @@ def _text(row: dict[str, Any], stream: Stream) -> str:
     tail = stream.tails.get(int(row["request_id"]))
     if tail is None or stream.pieces is None:
         return '<span class="text"></span>'
-    ids = tail.token_ids[-_TEXT_TOKENS:]
-    text = " ".join("".join(stream.pieces(ids)).split())
-    begins = "" if len(ids) == tail.made else "…"
+    text = " ".join("".join(stream.pieces(tail.token_ids)).split())
+    begins = "" if len(tail.token_ids) == tail.made else "…"
     caret = '<i class="caret"></i>' if row["state"] == "decode" else ""
     return f'<span class="text"><bdi dir="ltr">{escape(begins + text)}{caret}</bdi></span>'
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from telemetry.queries.live_tokens import Tokens, per_bin
@@ -109,23 +110,24 @@ def anatomy(reader: Reader, run_id: str, newest: int) -> pd.DataFrame:
     long before the newest step of all it ran, `n` among how many it is the median. newest: the
     number of that step; the 4,000 steps up to it are looked at.
     """
-    sql = f"""
-    WITH recent AS (
-        SELECT phase, step, t_step_s, {_END} AS end_ns FROM steps
-        WHERE run_id = $run AND step > $newest - 4000 AND step <= $newest
-    ), ends AS (
-        SELECT phase, max(end_ns) AS phase_ns FROM recent GROUP BY phase
-    ), middle AS (
-        SELECT count(*) AS n, list(step ORDER BY t_step_s, step)[(count(*) + 1) // 2] AS step,
-               any_value(phase_ns) AS phase_ns
-        FROM recent JOIN ends USING (phase) WHERE end_ns > phase_ns - $span GROUP BY phase
+    recent = reader.frame(
+        f"SELECT phase, step, t_step_s, {_END} AS end_ns FROM steps "
+        "WHERE run_id = $run AND step > $newest - 4000 AND step <= $newest",
+        {"run": run_id, "newest": newest},
     )
-    SELECT {_ANATOMY}, n, (max(phase_ns) OVER () - phase_ns) / 1e9 AS age_s
-    FROM steps JOIN middle USING (step)
-    WHERE run_id = $run AND step > $newest - 4000 ORDER BY phase
-    """
-    span_ns = int(ANATOMY_S * 1e9)
-    return reader.frame(sql, {"run": run_id, "newest": newest, "span": span_ns})
+    kinds = recent["phase"].to_numpy(dtype=object)
+    step, t_step_s, end_ns = (recent[c].to_numpy() for c in ("step", "t_step_s", "end_ns"))
+    middle: dict[int, tuple[int, float]] = {}
+    for phase in set(kinds.tolist()):
+        ends = np.where(kinds == phase, end_ns, 0)
+        near = np.flatnonzero(ends > ends.max() - int(ANATOMY_S * 1e9))
+        order = near[np.lexsort((step[near], t_step_s[near]))]
+        at = order[(len(order) + 1) // 2 - 1]
+        middle[int(step[at])] = (len(order), float(end_ns.max() - ends.max()) / 1e9)
+    sql = f"SELECT {_ANATOMY} FROM steps WHERE run_id = $run AND step IN (SELECT unnest($steps))"
+    frame = reader.frame(f"{sql} ORDER BY phase", {"run": run_id, "steps": list(middle)})
+    found = [middle[int(s)] for s in frame["step"]]
+    return frame.assign(n=[n for n, _ in found], age_s=[age_s for _, age_s in found])
 
 
 def anatomy_of(
@@ -253,6 +255,10 @@ def marks(
     of each leg is a mark. Preemptions that follow each other within a thirtieth of the window are
     one mark at the first of them, its detail {"count": …}.
     """
+    since = since_ns(end_ns, span_s)
+    any_ = "SELECT count(*) FROM events WHERE run_id = $run AND t_ns >= $since"
+    if not reader.value(any_, {"run": run_id, "since": since}):
+        return pd.DataFrame({"x_s": [], "step": [], "kind": [], "detail": []})
     sql = """
     WITH window_events AS (
         SELECT t_ns, step, kind, detail,
@@ -277,8 +283,7 @@ def marks(
     SELECT least((t_ns - $end) / 1e9, 0.0) AS x_s, step, kind, detail FROM placed
     WHERE place <= 12 ORDER BY t_ns
     """
-    since, apart = since_ns(end_ns, span_s), round(span_s * 1e9) // 30
-    window = {"since": since, "apart": apart, "until": until_ns}
+    window = {"since": since, "apart": round(span_s * 1e9) // 30, "until": until_ns}
     return reader.frame(sql, {"run": run_id, "end": end_ns, **window})
 
 

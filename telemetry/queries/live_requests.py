@@ -18,6 +18,8 @@ from telemetry.queries.live_tokens import Floats, Ints
 from telemetry.reader import Reader
 from telemetry.views import FOREVER_NS
 
+Strings = npt.NDArray[np.str_]
+
 _REQUESTS = """
 SELECT request_id, label, prompt_tokens, cached_tokens, output_tokens, preemptions,
        finish_reason::VARCHAR AS finish_reason, arrived_ns,
@@ -27,10 +29,11 @@ FROM requests WHERE run_id = $run AND arrived_ns <= $until
 AND (finish_reason IS NULL OR finished_ns > $start)"""
 
 _TAILS = """
-SELECT request_id, max("index") + 1 AS made, list(token_id ORDER BY "index") AS ids FROM tokens
+SELECT request_id, max("index") + 1 AS made, max_by(token_id, "index", $most) AS ids FROM tokens
 WHERE run_id = $run AND t_ns > $start AND t_ns <= $until AND list_contains($ids, request_id)
 GROUP BY request_id"""
 
+TAIL_TOKENS = 48
 _COMPLETED = ("stop", "length")
 
 
@@ -42,6 +45,41 @@ class Tail:
     token_ids: list[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests of a stretch, a column each: most are only counted.
+
+    state is waiting, prefill (admitted, no token yet), decode, finished or what else ended it; done
+    says whether it completed. waited_s is its queueing by the end; ttft_s and tpot_s are NaN until
+    they are known, and tpot_s with a single token. first_ns and finished_ns are -1 before that.
+    """
+
+    request_id: Ints
+    state: Strings
+    done: npt.NDArray[np.bool_]
+    waited_s: Floats
+    ttft_s: Floats
+    tpot_s: Floats
+    first_ns: Ints
+    finished_ns: Ints
+    given: pd.DataFrame
+
+    def __len__(self) -> int:
+        return len(self.request_id)
+
+    def row(self, at: int) -> dict[str, Any]:
+        """One of them, with label, prompt_tokens, cached_tokens and output_tokens of its row."""
+        made = {n: getattr(self, n)[at].item() for n in ("waited_s", "ttft_s", "tpot_s")}
+        names = ("label", "prompt_tokens", "cached_tokens", "output_tokens")
+        given = {name: self.given[name].iat[at] for name in names}
+        return {
+            "request_id": int(self.request_id[at]),
+            "state": str(self.state[at]),
+            **made,
+            **given,
+        }
+
+
 def requests(
     reader: Reader,
     run_id: str,
@@ -49,31 +87,31 @@ def requests(
     end_ns: int,
     paused: Ints,
     until_ns: int = FOREVER_NS,
-) -> pd.DataFrame:
-    """Requests that waited or ran after start_ns, as they stood at until_ns (monotonic).
+) -> Requests:
+    """Those that waited or ran after start_ns, as they stood at until_ns (monotonic).
 
-    state is waiting, prefill (admitted, no token yet), decode, finished or what else ended it;
-    waited_s is its queueing by end_ns; ttft_s and tpot_s are NaN until they are known, and tpot_s
-    with a single token; done says whether it completed; finished_ns and first_ns are -1 before
-    that. paused: `live_tokens.pauses`.
+    Who waits then has waited until end_ns. paused: `live_tokens.pauses`.
     """
     frame = reader.frame(_REQUESTS, {"run": run_id, "start": start_ns, "until": until_ns})
     arrived, admitted, first, finished = (
         _until(frame[f"{name}_ns"], until_ns)
         for name in ("arrived", "admitted", "first", "finished")
     )
+    reasons = frame["finish_reason"].to_numpy(dtype=object)
     waited_until = np.where(admitted < 0, np.maximum(arrived, end_ns), admitted)
-    made = frame["output_tokens"].fillna(0).to_numpy(dtype=np.int64)
-    done = (finished >= 0) & frame["finish_reason"].isin(_COMPLETED).to_numpy()
+    made = frame["output_tokens"].to_numpy(dtype=np.int64, na_value=0)
+    done = (finished >= 0) & np.isin(reasons.astype(str), _COMPLETED)
     decode_s = np.where(done & (made > 1), _between_s(first, finished, paused), np.nan)
-    return frame.assign(
-        state=_states(frame["finish_reason"], admitted, first, finished, done),
+    return Requests(
+        request_id=frame["request_id"].to_numpy(dtype=np.int64),
+        state=_states(reasons, admitted, first, finished, done),
+        done=done,
         waited_s=_between_s(arrived, waited_until, paused),
         ttft_s=np.where(first < 0, np.nan, _between_s(arrived, first, paused)),
         tpot_s=decode_s / np.maximum(made - 1, 1),
-        done=done,
         first_ns=first,
         finished_ns=finished,
+        given=frame,
     )
 
 
@@ -89,27 +127,28 @@ def _between_s(start_ns: Ints, end_ns: Ints, paused: Ints) -> Floats:
 
 
 def _states(
-    reasons: pd.Series[Any],
+    reasons: npt.NDArray[np.object_],
     admitted: Ints,
     first: Ints,
     finished: Ints,
     done: npt.NDArray[np.bool_],
-) -> list[str]:
+) -> Strings:
     running = np.where(first >= 0, "decode", np.where(admitted >= 0, "prefill", "waiting"))
-    ended = np.where(done, "finished", reasons.fillna("").to_numpy(dtype=str))
-    states: list[str] = np.where(finished >= 0, ended, running).tolist()
+    states: Strings = np.where(
+        finished < 0, running, np.where(done, "finished", reasons.astype(str))
+    )
     return states
 
 
 def tails(
     reader: Reader, run_id: str, start_ns: int, ids: Sequence[int], until_ns: int = FOREVER_NS
 ) -> dict[int, Tail]:
-    """By request, what it made by until_ns; token ids only of what came after start_ns."""
+    """By request, what it made by until_ns, and the last TAIL_TOKENS that came after start_ns."""
     if not ids:
         return {}
     params = {"run": run_id, "start": start_ns, "until": until_ns, "ids": list(ids)}
-    rows = reader.rows(_TAILS, params)
-    return {int(request): Tail(int(made), tokens) for request, made, tokens in rows}
+    rows = reader.rows(_TAILS, params | {"most": TAIL_TOKENS})
+    return {int(request): Tail(int(made), newest[::-1]) for request, made, newest in rows}
 
 
 def reported(reader: Reader, run_id: str) -> bool:

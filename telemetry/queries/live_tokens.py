@@ -12,11 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from telemetry.clock import NS_PER_S
 from telemetry.queries.answers import running_clock
 from telemetry.reader import Reader
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+# A gap that begins before the window seldom begins longer before it.
+LOOK_BACK_NS = NS_PER_S
 
 _SHOWN = """
 SELECT request_id, "index", t_ns FROM tokens
@@ -52,22 +56,21 @@ def pauses(reader: Reader, run_id: str) -> Ints:
 
 def tokens(reader: Reader, run_id: str, start_ns: int, end_ns: int, paused: Ints) -> Tokens:
     """paused: as `pauses` gives them."""
-    frame = reader.frame(_SHOWN, {"run": run_id, "start": start_ns, "end": end_ns})
+    frame = reader.frame(_SHOWN, {"run": run_id, "start": start_ns - LOOK_BACK_NS, "end": end_ns})
     if frame.empty:
         return Tokens(np.zeros(0, np.int64), np.zeros(0))
     names = ("request_id", "index", "t_ns")
     ids, index, t_ns = _by_request(*(frame[c].to_numpy(dtype=np.int64) for c in names))
-    begins = np.flatnonzero(np.diff(ids, prepend=ids[0] - 1))
-    before_ns = np.concatenate(([0], t_ns[:-1]))
-    known = np.concatenate(([False], np.diff(index) == 1))
-    known[begins] = False
-    earlier = [int(i) for i in begins if index[i] > 0]
+    shown = t_ns > start_ns
+    begins = np.diff(ids, prepend=ids[0] - 1) != 0
+    before_ns, known = np.roll(t_ns, 1), ~begins & (np.diff(index, prepend=index[0]) == 1)
+    earlier = np.flatnonzero(shown & begins & (index > 0))
     found = _before(reader, run_id, start_ns, ids[earlier].tolist(), index[earlier].tolist())
-    for i in earlier:
+    for i in earlier.tolist():
         if int(ids[i]) in found:
             before_ns[i], known[i] = found[int(ids[i])], True
     gaps_ns = running_clock(t_ns, paused) - running_clock(before_ns, paused)
-    return Tokens(t_ns, np.where(known, gaps_ns / 1e9, np.nan))
+    return Tokens(t_ns[shown], np.where(known, gaps_ns / 1e9, np.nan)[shown])
 
 
 def _by_request(ids: Ints, index: Ints, t_ns: Ints) -> tuple[Ints, Ints, Ints]:

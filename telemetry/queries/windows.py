@@ -14,15 +14,19 @@ def newest_window(reader: Reader, run_id: str, span_s: float) -> dict[str, Any] 
 
     The newest step is always among them; None before the first step.
     """
-    sql = f"""
-    WITH newest AS (SELECT max(step) AS step FROM steps WHERE run_id = $run),
-    ends AS (SELECT {_END} AS end_ns FROM steps JOIN newest USING (step) WHERE run_id = $run)
-    SELECT min(s.step) AS first_step, max(s.step) AS last_step,
-           min(s.t_start_ns) AS start_ns, end_ns
-    FROM steps s CROSS JOIN ends CROSS JOIN newest n WHERE s.run_id = $run
-    AND (s.t_start_ns >= end_ns - $span OR s.step = n.step) GROUP BY end_ns
+    newest = f"""
+    SELECT step AS last_step, {_END} AS end_ns FROM steps WHERE run_id = $run
+    AND step = (SELECT max(step) FROM steps WHERE run_id = $run)
     """
-    return reader.row(sql, {"run": run_id, "span": int(span_s * 1e9)})
+    since = """
+    SELECT min(step) AS first_step, min(t_start_ns) AS start_ns FROM steps
+    WHERE run_id = $run AND (t_start_ns >= $since OR step = $last)
+    """
+    end = reader.row(newest, {"run": run_id})
+    if end is None:
+        return None
+    ends = {"since": int(end["end_ns"]) - int(span_s * 1e9), "last": end["last_step"]}
+    return {**end, **(reader.row(since, {"run": run_id, **ends}) or {})}
 
 
 def chosen_window(reader: Reader, run_id: str, first: int, last: int) -> dict[str, Any] | None:

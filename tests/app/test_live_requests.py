@@ -111,13 +111,14 @@ def test_latencies_are_those_of_the_view(store: Store) -> None:
     reader = paused_run(store)
     paused = live_tokens.pauses(reader, RUN_ID)
     rows = live_requests.requests(reader, RUN_ID, 0, end_of(reader), paused)
-    wanted = reader.frame("SELECT * FROM request_latency ORDER BY request_id")
-    rows = rows.sort_values("request_id").reset_index(drop=True)
+    wanted = reader.frame("SELECT * FROM request_latency").set_index("request_id")
+    wanted = wanted.loc[rows.request_id.tolist()]
     assert len(rows) == 10
     for name in ("ttft_s", "tpot_s"):
-        assert rows[name].tolist() == pytest.approx(wanted[name].tolist(), nan_ok=True)
-    queued = wanted["queue_s"].notna()
-    assert rows["waited_s"][queued].tolist() == pytest.approx(wanted["queue_s"][queued].tolist())
+        made = getattr(rows, name).tolist()
+        assert made == pytest.approx(wanted[name].tolist(), nan_ok=True)
+    queued = wanted["queue_s"].notna().to_numpy()
+    assert rows.waited_s[queued].tolist() == pytest.approx(wanted["queue_s"][queued].tolist())
 
 
 def test_states_are_those_of_the_instant_that_is_asked_for(store: Store) -> None:
@@ -126,10 +127,10 @@ def test_states_are_those_of_the_instant_that_is_asked_for(store: Store) -> None
     ends = reader.rows("SELECT finished_ns FROM requests WHERE finished_ns > 0 ORDER BY 1")
     until = int(ends[2][0])
     rows = live_requests.requests(reader, RUN_ID, 0, until, paused, until)
-    assert (rows["state"] == "finished").sum() == 3
+    assert (rows.state == "finished").sum() == 3
     sql = "SELECT count(*) FROM requests WHERE arrived_ns <= $t AND NOT admitted_ns <= $t"
     waiting = reader.value(sql, {"t": until})
-    assert (rows["state"] == "waiting").sum() == waiting
+    assert (rows.state == "waiting").sum() == waiting
 
 
 def rows_of(html: str) -> list[str]:
