@@ -29,8 +29,10 @@ def is_bad(gaps: pd.DataFrame) -> pd.Series[bool]:
 
 def gap_traces(gaps: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
     """gaps: rows of `queries.interference.gaps`, and x_s."""
-    bad = [_bad(gaps, cause, look) for cause in _DOTS]
-    return [_baseline(gaps, look), _calm(gaps, look), *bad]
+    bad = is_bad(gaps)
+    worse = gaps[bad]
+    dots = [_bad(worse[worse["cause"] == cause], cause, look) for cause in _DOTS]
+    return [_baseline(gaps, look), _calm(gaps[~bad], look), *dots]
 
 
 def _baseline(gaps: pd.DataFrame, look: Theme) -> dict[str, Any]:
@@ -48,9 +50,9 @@ def _baseline(gaps: pd.DataFrame, look: Theme) -> dict[str, Any]:
     }
 
 
-def _calm(gaps: pd.DataFrame, look: Theme) -> dict[str, Any]:
+def _calm(rows: pd.DataFrame, look: Theme) -> dict[str, Any]:
     """Gaps that are not bad; where they are many, the median one of each bin."""
-    rows = gaps[~is_bad(gaps)].reset_index(drop=True)
+    rows = rows.reset_index(drop=True)
     if len(rows) > _MAX_DOTS:
         bins = rows.index // -(-len(rows) // _MAX_DOTS)
         rows = rows[["x_s", "itl_s"]].groupby(bins).median()
@@ -65,8 +67,7 @@ def _calm(gaps: pd.DataFrame, look: Theme) -> dict[str, Any]:
     }
 
 
-def _bad(gaps: pd.DataFrame, cause: str, look: Theme) -> dict[str, Any]:
-    rows = gaps[is_bad(gaps) & (gaps["cause"] == cause)]
+def _bad(rows: pd.DataFrame, cause: str, look: Theme) -> dict[str, Any]:
     if len(rows) > _MAX_DOTS:
         rows = rows.nlargest(_MAX_DOTS, "itl_s")
     marker = {

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from app.figures.data import known, records
 from app.figures.gaps import is_bad
+from app.panels.interference_blame import Blame, blamed
 from telemetry.queries import interference as queries
 from telemetry.reader import Reader
 
@@ -26,34 +29,7 @@ class Stretch:
     span_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Blame:
-    """A row of the table: one culprit, several together, the host, or nobody who is known.
-
-    steps: with prompt tokens, of at most `largest`. worst_s, inflation: of its longest gap. over:
-    its gaps over twice the baseline.
-    lost_s: seconds that all streams together lost. None: unknown.
-    """
-
-    kind: str
-    request_id: int | None = None
-    prompt_tokens: int | None = None
-    steps: int | None = None
-    largest: int | None = None
-    streams: int | None = None
-    worst_s: float | None = None
-    inflation: float | None = None
-    over: int = 0
-    lost_s: float | None = None
-    ttft_s: float | None = None
-    start_s: float | None = None
-    end_s: float | None = None
-    many: int = 1
-    recomputes: bool = False
-    injected: bool = False
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Found:
     """What was found in a stretch."""
 
@@ -65,16 +41,16 @@ class Found:
     chunk_tokens: int | None
     reported: dict[str, bool]
 
-    @property
+    @cached_property
     def total(self) -> int:
         return int(self.gaps["gaps"].sum())
 
-    @property
+    @cached_property
     def has_baseline(self) -> bool:
         """Whether any gap has one: else how many are bad is unknown."""
         return bool(self.gaps["baseline_s"].notna().any())
 
-    @property
+    @cached_property
     def over(self) -> int:
         """Gaps over twice their baseline, whatever caused them."""
         return int(self.gaps.loc[is_bad(self.gaps), "gaps"].sum())
@@ -84,7 +60,7 @@ class Found:
         """What was injected, if it slowed anybody, else the request behind the longest gap."""
         return next((b for b in self.blames if b.kind == "request"), None)
 
-    @property
+    @cached_property
     def worst(self) -> dict[str, Any] | None:
         """The longest gap of all: x_s, itl_s, inflation, cause, step."""
         if self.gaps.empty:
@@ -95,9 +71,10 @@ class Found:
         """The gap that so large a share of all gaps does not exceed, s."""
         if self.gaps.empty:
             return None
-        ordered = self.gaps.sort_values("itl_s")
-        place = int(np.searchsorted(ordered["gaps"].cumsum(), share * self.total))
-        return float(ordered["itl_s"].iloc[min(place, len(ordered) - 1)])
+        times, many = self.gaps["itl_s"].to_numpy(), self.gaps["gaps"].to_numpy()
+        order = np.argsort(times)
+        place = int(np.searchsorted(many[order].cumsum(), share * self.total))
+        return float(times[order[min(place, len(order) - 1)]])
 
 
 def found(reader: Reader, stretch: Stretch) -> Found:
@@ -127,90 +104,6 @@ def _telling_step(stretch: Stretch, blames: tuple[Blame, ...], prompts: pd.DataF
     return int(steps.max()) if len(steps) else stretch.last
 
 
-MOST_NAMED = 3
-UNSEEN = 1.25
-"""Prompts that made no gap so many times its baseline are not named one by one."""
-
-
-def blamed(gaps: pd.DataFrame, prompts: pd.DataFrame, requests: pd.DataFrame) -> tuple[Blame, ...]:
-    """Culprits: what was injected, then the worst, the smaller ones together; then the host, and
-    what is unexplained. A gap's loss is divided among its culprits by their prompt FLOPs in it.
-
-    gaps, prompts, requests: rows of the queries of these names.
-    """
-    rows = _shares(gaps, prompts)
-    facts = {int(r["request_id"]): r for r in records(requests)}
-    shown = _named(rows, facts)
-    requests_ = [_request(who, rows[rows["culprit_id"] == who], prompts, facts) for who in shown]
-    rest = rows[~rows["culprit_id"].isin(shown)]
-    many = int(rest["culprit_id"].nunique())
-    together = [_sum("others", rest, many=many)] if many else []
-    host = gaps[gaps["cause"] == "host"]
-    hosts = [_sum("host", host)] if len(host) else []
-    nobody = _sum("unexplained", gaps[gaps["cause"] == "unexplained"])
-    return (*requests_, *together, *hosts, nobody)
-
-
-def _named(rows: pd.DataFrame, facts: dict[int, dict[str, Any]]) -> list[int]:
-    """The culprits that get a row of their own: what was injected first, then the worst.
-
-    Ranked before anything else is worked out, since a window may hold a hundred prompts.
-    """
-    lost = rows["share"] * rows["interference_s"] * rows["gaps"]
-    ranked = (
-        rows.assign(lost=lost)
-        .groupby("culprit_id")
-        .agg(worst=("itl_s", "max"), inflation=("inflation", "max"), lost=("lost", "sum"))
-    )
-    ranked["injected"] = [facts.get(int(i), {}).get("label") == queries.LABEL for i in ranked.index]
-    ranked = ranked.sort_values(
-        ["injected", "worst", "lost"], ascending=False, kind="stable", na_position="last"
-    )
-    seen = ranked[ranked["injected"] | (ranked["inflation"] >= UNSEEN)]
-    if seen.empty and len(ranked) and pd.isna(ranked["inflation"].iloc[0]):
-        seen = ranked[:1]  # nothing to hold it against, but it may be the one
-    return [int(who) for who in seen.index[:MOST_NAMED]]
-
-
-def _shares(gaps: pd.DataFrame, prompts: pd.DataFrame) -> pd.DataFrame:
-    """A row for each gap and each of its culprits (culprit_id), with its share of the loss."""
-    slowed = gaps[gaps["cause"] == "prefill"].reset_index(drop=True)
-    steps = prompts["step"].to_numpy()
-    low = np.searchsorted(steps, slowed["after_step"], side="right")
-    high = np.searchsorted(steps, slowed["step"], side="right")
-    pieces = [np.arange(a, b) for a, b in zip(low, high, strict=True)]
-    if not pieces:
-        return slowed.assign(culprit_id=pd.Series(dtype="int64"), share=pd.Series(dtype="float64"))
-    row = np.repeat(slowed.index.to_numpy(), high - low)
-    mine = prompts.iloc[np.concatenate(pieces)]
-    flops = pd.Series(mine["flops"].to_numpy(), name="flops")
-    parts = flops.groupby([row, mine["request_id"].to_numpy()]).sum()
-    parts.index.names = ["row", "culprit_id"]
-    joined = parts.reset_index().merge(slowed, left_on="row", right_index=True)
-    return joined.assign(share=joined["flops"] / joined["prompt_flops"])
-
-
-def _sum(kind: str, rows: pd.DataFrame, request_id: int | None = None, many: int = 1) -> Blame:
-    """Its longest gap, with the inflation of that one, and what all of them come to."""
-    lost = (rows.get("share", 1.0) * rows["interference_s"] * rows["gaps"]).sum(min_count=1)
-    distinct = rows.drop_duplicates(["after_step", "step", "t_ns", "itl_s"])
-    longest = records(rows.nlargest(1, "itl_s")[["itl_s", "inflation"]])
-    return Blame(
-        kind,
-        request_id,
-        streams=_streams(distinct["streams"]) if kind in ("request", "others") else None,
-        worst_s=known(longest[0]["itl_s"]) if longest else None,
-        inflation=known(longest[0]["inflation"]) if longest else None,
-        over=int(distinct.loc[is_bad(distinct), "gaps"].sum()),
-        lost_s=known(lost),
-        many=many,
-    )
-
-
-def _streams(lists: Iterable[Any]) -> int:
-    return len(set().union(*(set(ids) for ids in lists)))
-
-
 def with_ttft(reader: Reader, side: Found) -> Found:
     """Adds the first request's own TTFT, which is what chunking costs it."""
     first = side.blames[0]
@@ -218,27 +111,6 @@ def with_ttft(reader: Reader, side: Found) -> Found:
         return side
     ttft_s = known(queries.ttft(reader, side.stretch.run_id, first.request_id))
     return replace(side, blames=(replace(first, ttft_s=ttft_s), *side.blames[1:]))
-
-
-def _request(
-    request_id: int,
-    rows: pd.DataFrame,
-    prompts: pd.DataFrame,
-    facts: dict[int, dict[str, Any]],
-) -> Blame:
-    """The row of one culprit, with what is known of its request."""
-    mine, fact = prompts[prompts["request_id"] == request_id], facts.get(request_id, {})
-    tokens = known(fact.get("prompt_tokens"))
-    return replace(
-        _sum("request", rows, request_id),
-        prompt_tokens=None if tokens is None else int(tokens),
-        steps=int(mine["step"].nunique()),
-        largest=int(mine["tokens"].max()),
-        start_s=float(mine["start_s"].min()),
-        end_s=float(mine["end_s"].max()),
-        recomputes=bool((mine["phase"] == "recompute").all()),
-        injected=fact.get("label") == queries.LABEL,
-    )
 
 
 def speeds(reader: Reader, found_: Found) -> pd.DataFrame:
@@ -253,8 +125,11 @@ def speeds(reader: Reader, found_: Found) -> pd.DataFrame:
 
 
 def _speed(rows: pd.DataFrame, gaps: pd.DataFrame) -> pd.Series[Any]:
-    by_step = gaps.dropna(subset="baseline_s").groupby("step")["baseline_s"].mean()
-    steps, sums = by_step.index.to_numpy(), np.concatenate([[0.0], by_step.cumsum().to_numpy()])
+    baseline_s = gaps["baseline_s"].to_numpy(dtype=float)
+    has = ~np.isnan(baseline_s)
+    steps, place = np.unique(gaps["step"].to_numpy()[has], return_inverse=True)
+    means = np.bincount(place, weights=baseline_s[has]) / np.bincount(place)
+    sums = np.concatenate([[0.0], means.cumsum()])
     low = np.searchsorted(steps, rows["first_step"], side="left")
     high = np.searchsorted(steps, rows["last_step"], side="right")
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -265,16 +140,33 @@ def _speed(rows: pd.DataFrame, gaps: pd.DataFrame) -> pd.Series[Any]:
 
 def _merged(rows: pd.DataFrame) -> pd.DataFrame:
     """Neighbours of one lane and speed, with nothing between them, as one."""
-    before = rows.shift(1)
-    same = (rows["slot"] == before["slot"]) & (rows["first_step"] == before["last_step"] + 1)
-    same &= (rows["speed"] == before["speed"]) | (rows["speed"].isna() & before["speed"].isna())
-    island = (~same).cumsum()
-    return rows.groupby(island).agg(
-        slot=("slot", "first"),
-        start_s=("start_s", "min"),
-        end_s=("end_s", "max"),
-        speed=("speed", "first"),
+    slot, first, last, speed = (
+        rows[name].to_numpy() for name in ("slot", "first_step", "last_step", "speed")
     )
+    same = (slot[1:] == slot[:-1]) & (first[1:] == last[:-1] + 1)
+    same &= (speed[1:] == speed[:-1]) | (np.isnan(speed[1:]) & np.isnan(speed[:-1]))
+    begins = _begins(same, len(rows))
+    return pd.DataFrame(
+        {
+            "slot": slot[begins],
+            "start_s": _of_islands(np.minimum, rows["start_s"], begins),
+            "end_s": _of_islands(np.maximum, rows["end_s"], begins),
+            "speed": speed[begins],
+        }
+    )
+
+
+def _begins(same: npt.NDArray[np.bool_], rows: int) -> npt.NDArray[np.intp]:
+    """Where islands of rows begin; same: whether a row belongs to the one before it."""
+    return np.flatnonzero(np.concatenate([[True], ~same])) if rows else np.zeros(0, np.intp)
+
+
+def _of_islands(
+    choose: np.ufunc, values: Iterable[Any], begins: npt.NDArray[np.intp]
+) -> npt.NDArray[Any]:
+    """One value of each island: the least, the greatest, whether any or all."""
+    column = np.asarray(values)
+    return choose.reduceat(column, begins) if len(begins) else column[:0]
 
 
 def bands(found_: Found) -> pd.DataFrame:
@@ -283,24 +175,20 @@ def bands(found_: Found) -> pd.DataFrame:
     kind: "focus" where the request of the headline has a part, "recompute" where all was computed
     before, else "others".
     """
-    focus = found_.focus.request_id if found_.focus else None
-    rows = found_.prompts.assign(
-        mine=found_.prompts["request_id"] == focus,
-        again=found_.prompts["phase"] == "recompute",
-    )
-    steps = (
-        rows.groupby("step")
-        .agg(
-            start_s=("start_s", "min"),
-            end_s=("end_s", "max"),
-            mine=("mine", "any"),
-            again=("again", "all"),
-        )
-        .reset_index()
-    )
-    steps["kind"] = np.select([steps["mine"], steps["again"]], ["focus", "recompute"], "others")
-    before = steps.shift(1)
-    same = (steps["kind"] == before["kind"]) & (steps["step"] == before["step"] + 1)
-    return steps.groupby((~same).cumsum()).agg(
-        start_s=("start_s", "min"), end_s=("end_s", "max"), kind=("kind", "first")
+    rows, focus = found_.prompts, found_.focus.request_id if found_.focus else None
+    step = rows["step"].to_numpy()
+    begins = _begins(step[1:] == step[:-1], len(rows))
+    mine = _of_islands(np.logical_or, rows["request_id"] == focus, begins)
+    again = _of_islands(np.logical_and, rows["phase"] == "recompute", begins)
+    kind = np.select([mine, again], ["focus", "recompute"], "others")
+    step = step[begins]
+    start_s = _of_islands(np.minimum, rows["start_s"], begins)
+    end_s = _of_islands(np.maximum, rows["end_s"], begins)
+    joined = _begins((kind[1:] == kind[:-1]) & (step[1:] == step[:-1] + 1), len(step))
+    return pd.DataFrame(
+        {
+            "start_s": _of_islands(np.minimum, start_s, joined),
+            "end_s": _of_islands(np.maximum, end_s, joined),
+            "kind": kind[joined],
+        }
     )

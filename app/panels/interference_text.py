@@ -8,7 +8,8 @@ from html import escape
 import pandas as pd
 
 from app.figures.gaps import BAD
-from app.panels.interference_side import UNSEEN, Blame, Found
+from app.panels.interference_blame import UNSEEN, Blame
+from app.panels.interference_side import Found
 from app.panels.markup import headline
 from app.units import count, duration, three
 
@@ -211,7 +212,6 @@ def _row(name: str, side: Found, blame: Blame, skipped: int) -> str:
         who = _many(blame.many, "other prompt")
     elif not side.reported["sequence_steps"]:
         who = "not reported by this source"
-    p99 = duration(side.percentile(0.99)) + (" hides it" if p99_hides(side) else "")
     cells = (
         name if first else "",
         who,
@@ -221,11 +221,15 @@ def _row(name: str, side: Found, blame: Blame, skipped: int) -> str:
         duration(blame.worst_s) if blame.worst_s is not None else "",
         f"×{three(blame.inflation)}" if blame.inflation is not None else "",
         f"{count(blame.over)} of {count(side.total)}" if side.has_baseline else three(None),
-        p99 if first else "",
+        _p99(side) if first else "",
         three(blame.lost_s) if blame.lost_s is not None else "",
     )
     opens = ' class="first"' if first else ""
     return f"<tr{opens}>" + "".join(f"<td>{escape(c)}</td>" for c in cells[skipped:]) + "</tr>"
+
+
+def _p99(side: Found) -> str:
+    return duration(side.percentile(0.99)) + (" hides it" if p99_hides(side) else "")
 
 
 def _whole(value: int | None) -> str:

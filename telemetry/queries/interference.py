@@ -44,9 +44,11 @@ def steps_between(
 
 def reported(reader: Reader, run_id: str) -> dict[str, bool]:
     """Whether the source of a run reports `tokens` and `sequence_steps`: True once it has any."""
-    sql = "SELECT EXISTS (SELECT 1 FROM {} WHERE run_id = $run)"
-    tables = ("tokens", "sequence_steps")
-    return {t: bool(reader.value(sql.format(t), {"run": run_id})) for t in tables}
+    sql = """
+    SELECT EXISTS (SELECT 1 FROM tokens WHERE run_id = $run) AS tokens,
+           EXISTS (SELECT 1 FROM sequence_steps WHERE run_id = $run) AS sequence_steps
+    """
+    return {name: bool(value) for name, value in (reader.row(sql, {"run": run_id}) or {}).items()}
 
 
 def settings(reader: Reader, run_id: str, step: int) -> dict[str, Any] | None:
