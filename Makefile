@@ -29,7 +29,7 @@ test: $(VENV)/.test browser ## every test; ARGS="tests/app -k cli" for some of t
 ifdef ARGS
 	@exec $(PYTEST) $(ARGS)
 else
-	$(PYTEST) --numprocesses 2 --dist loadfile $(addprefix --ignore ,$(ALONE))
+	$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore ,$(ALONE))
 	$(PYTEST) $(ALONE)
 endif
 

@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
+# The longest first, where files are shared out among workers: the last file is nobody's alone.
+LONGEST = ("test_headless", "test_headless_cache", "test_exactness_tokens", "test_bench_command")
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is quick and small fails first: then processes, and the browser last."""
     slow = ("process", "browser")
     items.sort(key=lambda item: [item.get_closest_marker(mark) is not None for mark in slow[::-1]])
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
 @pytest.fixture(scope="session")
