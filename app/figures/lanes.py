@@ -156,7 +156,8 @@ def _bars(side: Side, rows: dict[int, int], look: Theme) -> list[dict[str, Any]]
     fill = {"color": look.decode, "line": {"width": 0}}
     hollow = {"color": "rgba(0,0,0,0)", "line": {"color": look.decode, "width": 1}}
     ones = pd.Series(1.0, index=unknown.index)
-    tells = [f"{three(100 * s)}% of the baseline's rate" for s in fast["speed"]]
+    few = {s: f"{three(100 * s)}% of the baseline's rate" for s in fast["speed"].unique()}
+    tells = [few[s] for s in fast["speed"]]
     return [
         _bar("decode", fast, fast["speed"], rows, fill, tells),
         _bar("no baseline", unknown, ones, rows, hollow, ["no baseline"] * len(unknown)),

@@ -15,6 +15,7 @@ from app.panels import interference_budget, standing
 from app.panels import interference_side as sides
 from app.panels import interference_text as text
 from app.panels import interference_window as windows
+from app.panels.interference_lanes import lanes as lanes_of
 from app.panels.live import waiting_view
 from app.panels.markup import empty, headline
 from app.panels.view import RECORDED, Moment, Params, View
@@ -124,6 +125,8 @@ def _side(reader: Reader, found: sides.Found, letter: str, standing_: str) -> Si
     covered = None
     if focus and focus.start_s is not None and focus.end_s is not None:
         covered = (focus.start_s, focus.end_s)
+    where = (s.run_id, s.first, s.last)
+    drawn = lanes_of(reader, where, s.start_ns, s.span_s, found.gaps)
     missing = ""
     if not found.reported["sequence_steps"]:
         missing = "who shared a step is not reported by this source: no baseline, no blame"
@@ -131,8 +134,8 @@ def _side(reader: Reader, found: sides.Found, letter: str, standing_: str) -> Si
         title=text.title(letter, found, standing_),
         span_s=s.span_s,
         gaps=found.gaps,
-        lanes=sides.speeds(reader, found),
-        lives=queries.lives(reader, s.run_id, s.first, s.last, s.start_ns),
+        lanes=drawn.speeds,
+        lives=drawn.lives,
         bands=sides.bands(found),
         label=text.band_label(found),
         focus_s=covered,

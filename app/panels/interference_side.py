@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from app.figures.data import known, records
 from app.figures.gaps import is_bad
 from app.panels.interference_blame import Blame, blamed
+from app.panels.interference_lanes import begins, of_islands
 from telemetry.queries import interference as queries
 from telemetry.reader import Reader
 
@@ -113,62 +112,6 @@ def with_ttft(reader: Reader, side: Found) -> Found:
     return replace(side, blames=(replace(first, ttft_s=ttft_s), *side.blames[1:]))
 
 
-def speeds(reader: Reader, found_: Found) -> pd.DataFrame:
-    """Lanes: slot, start_s, end_s, speed = tokens per second over those of the baseline, at most 1.
-
-    Stretches of a lane with the same speed to a twentieth are one; NULL where no baseline is known.
-    """
-    s = found_.stretch
-    rows = queries.lanes(reader, s.run_id, s.first, s.last, s.start_ns, s.span_s)
-    rows["speed"] = _speed(rows, found_.gaps)
-    return _merged(rows)
-
-
-def _speed(rows: pd.DataFrame, gaps: pd.DataFrame) -> pd.Series[Any]:
-    baseline_s = gaps["baseline_s"].to_numpy(dtype=float)
-    has = ~np.isnan(baseline_s)
-    steps, place = np.unique(gaps["step"].to_numpy()[has], return_inverse=True)
-    means = np.bincount(place, weights=baseline_s[has]) / np.bincount(place)
-    sums = np.concatenate([[0.0], means.cumsum()])
-    low = np.searchsorted(steps, rows["first_step"], side="left")
-    high = np.searchsorted(steps, rows["last_step"], side="right")
-    with np.errstate(invalid="ignore", divide="ignore"):
-        baseline = (sums[high] - sums[low]) / (high - low)
-    speed: pd.Series[Any] = (rows["tokens"] * baseline / rows["busy_s"]).clip(upper=1.0)
-    return (speed * 20).round() / 20
-
-
-def _merged(rows: pd.DataFrame) -> pd.DataFrame:
-    """Neighbours of one lane and speed, with nothing between them, as one."""
-    slot, first, last, speed = (
-        rows[name].to_numpy() for name in ("slot", "first_step", "last_step", "speed")
-    )
-    same = (slot[1:] == slot[:-1]) & (first[1:] == last[:-1] + 1)
-    same &= (speed[1:] == speed[:-1]) | (np.isnan(speed[1:]) & np.isnan(speed[:-1]))
-    begins = _begins(same, len(rows))
-    return pd.DataFrame(
-        {
-            "slot": slot[begins],
-            "start_s": _of_islands(np.minimum, rows["start_s"], begins),
-            "end_s": _of_islands(np.maximum, rows["end_s"], begins),
-            "speed": speed[begins],
-        }
-    )
-
-
-def _begins(same: npt.NDArray[np.bool_], rows: int) -> npt.NDArray[np.intp]:
-    """Where islands of rows begin; same: whether a row belongs to the one before it."""
-    return np.flatnonzero(np.concatenate([[True], ~same])) if rows else np.zeros(0, np.intp)
-
-
-def _of_islands(
-    choose: np.ufunc, values: Iterable[Any], begins: npt.NDArray[np.intp]
-) -> npt.NDArray[Any]:
-    """One value of each island: the least, the greatest, whether any or all."""
-    column = np.asarray(values)
-    return choose.reduceat(column, begins) if len(begins) else column[:0]
-
-
 def bands(found_: Found) -> pd.DataFrame:
     """Steps with prompt tokens: start_s, end_s, kind; neighbours of one kind are one band.
 
@@ -177,18 +120,18 @@ def bands(found_: Found) -> pd.DataFrame:
     """
     rows, focus = found_.prompts, found_.focus.request_id if found_.focus else None
     step = rows["step"].to_numpy()
-    begins = _begins(step[1:] == step[:-1], len(rows))
-    mine = _of_islands(np.logical_or, rows["request_id"] == focus, begins)
-    again = _of_islands(np.logical_and, rows["phase"] == "recompute", begins)
+    opens = begins(step[1:] == step[:-1], len(rows))
+    mine = of_islands(np.logical_or, rows["request_id"] == focus, opens)
+    again = of_islands(np.logical_and, rows["phase"] == "recompute", opens)
     kind = np.select([mine, again], ["focus", "recompute"], "others")
-    step = step[begins]
-    start_s = _of_islands(np.minimum, rows["start_s"], begins)
-    end_s = _of_islands(np.maximum, rows["end_s"], begins)
-    joined = _begins((kind[1:] == kind[:-1]) & (step[1:] == step[:-1] + 1), len(step))
+    step = step[opens]
+    start_s = of_islands(np.minimum, rows["start_s"], opens)
+    end_s = of_islands(np.maximum, rows["end_s"], opens)
+    joined = begins((kind[1:] == kind[:-1]) & (step[1:] == step[:-1] + 1), len(step))
     return pd.DataFrame(
         {
-            "start_s": _of_islands(np.minimum, start_s, joined),
-            "end_s": _of_islands(np.maximum, end_s, joined),
+            "start_s": of_islands(np.minimum, start_s, joined),
+            "end_s": of_islands(np.maximum, end_s, joined),
             "kind": kind[joined],
         }
     )

@@ -120,66 +120,27 @@ def ttft(reader: Reader, run_id: str, request_id: int) -> float | None:
     return value
 
 
-# Groups of steps: those with prompt tokens and those without never share one, so that the edges of
-# a freeze are exact; else a group is a bin of time.
-_GROUPS = f"""
-WITH window_steps AS (
-    SELECT step, t_start_ns, {_END} AS end_ns, t_step_s, prefill_tokens + recomputed_tokens > 0
-             AS has_prompt
-    FROM steps WHERE {_WINDOW}
-), marked AS (
-    SELECT *, has_prompt IS DISTINCT FROM lag(has_prompt) OVER (ORDER BY step) AS opens
-    FROM window_steps
-), islands AS (
-    SELECT *, count(*) FILTER (opens) OVER (ORDER BY step) AS island FROM marked
-), binned AS (
-    SELECT *, (t_start_ns - min(t_start_ns) OVER (PARTITION BY island)) // $width AS bin
-    FROM islands
-), grouped AS (SELECT *, dense_rank() OVER (ORDER BY island, bin) AS grp FROM binned),
-groups AS (
-    SELECT grp, min(step) AS first_step, max(step) AS last_step, sum(t_step_s) AS busy_s,
-           (min(t_start_ns) - $start) / 1e9 AS start_s, (max(end_ns) - $start) / 1e9 AS end_s
-    FROM grouped GROUP BY grp
-)"""
-BINS = 100
-
-
-def lanes(
-    reader: Reader, run_id: str, first: int, last: int, start_ns: int, span_s: float
-) -> pd.DataFrame:
-    """Tokens that the streams of each slot emitted in each group of steps (none: no row).
-
-    slot, tokens, first_step, last_step, busy_s (time of the group's steps), start_s, end_s. What
-    was injected is no stream.
+def window_steps(reader: Reader, run_id: str, first: int, last: int) -> pd.DataFrame:
+    """Steps in order: step, start_ns, end_ns, t_step_s, has_prompt (whether it had such tokens)."""
+    sql = f"""
+    SELECT step, t_start_ns AS start_ns, {_END} AS end_ns, t_step_s,
+           prefill_tokens + recomputed_tokens > 0 AS has_prompt
+    FROM steps WHERE {_WINDOW} ORDER BY step
     """
-    sql = f"""{_GROUPS}, emitted AS (
-        SELECT grp, slot, sum(emitted_tokens)::BIGINT AS tokens
-        FROM sequence_steps q JOIN grouped USING (step) WHERE {_WINDOW} AND emitted_tokens > 0
-        AND request_id NOT IN (
-            SELECT request_id FROM requests WHERE run_id = $run AND label = $label)
-        GROUP BY grp, slot
-    )
-    SELECT slot, tokens, first_step, last_step, busy_s, start_s, end_s
-    FROM emitted JOIN groups USING (grp) ORDER BY slot, grp
-    """
-    width = {"start": start_ns, "width": max(1, int(span_s * 1e9 / BINS)), "label": LABEL}
-    return reader.frame(sql, {**_window(run_id, first, last), **width})
+    return reader.frame(sql, _window(run_id, first, last))
 
 
-def lives(reader: Reader, run_id: str, first: int, last: int, start_ns: int) -> pd.DataFrame:
-    """When streams that emitted in the window held their slots: slot, request_id, start_s, end_s.
+def emissions(reader: Reader, run_id: str, first: int, last: int) -> pd.DataFrame:
+    """What streams emitted, in no order: step, slot, request_id, tokens.
 
-    From the first token (or the window's begin) to the last step with a part in it.
+    What was injected is no stream.
     """
     sql = f"""
-    SELECT slot, request_id, (min({_END}) - $start) / 1e9 AS start_s,
-           (max({_END}) - $start) / 1e9 AS end_s
-    FROM sequence_steps JOIN steps USING (run_id, step)
+    SELECT step, slot, request_id, emitted_tokens AS tokens FROM sequence_steps
     WHERE {_WINDOW} AND emitted_tokens > 0 AND request_id NOT IN (
         SELECT request_id FROM requests WHERE run_id = $run AND label = $label)
-    GROUP BY slot, request_id ORDER BY slot, start_s
     """
-    return reader.frame(sql, {**_window(run_id, first, last), "start": start_ns, "label": LABEL})
+    return reader.frame(sql, {**_window(run_id, first, last), "label": LABEL})
 
 
 def tail(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:
