@@ -30,9 +30,15 @@ def is_bad(gaps: pd.DataFrame) -> pd.Series[bool]:
 def gap_traces(gaps: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
     """gaps: rows of `queries.interference.gaps`, and x_s."""
     bad = is_bad(gaps)
+    open_ = gaps["inflation"].isna() & (gaps["cause"] == "prefill")
     worse = gaps[bad]
     dots = [_bad(worse[worse["cause"] == cause], cause, look) for cause in _DOTS]
-    return [_baseline(gaps, look), _calm(gaps[~bad], look), *dots]
+    return [
+        _baseline(gaps, look),
+        _calm(gaps[~bad & ~open_], look),
+        _open(gaps[open_], look),
+        *dots,
+    ]
 
 
 def _baseline(gaps: pd.DataFrame, look: Theme) -> dict[str, Any]:
@@ -64,6 +70,26 @@ def _calm(rows: pd.DataFrame, look: Theme) -> dict[str, Any]:
         "y": numbers(rows["itl_s"] * 1e3),
         "marker": {"color": look.decode, "size": 4},
         "hovertemplate": "%{y} ms<extra></extra>",
+    }
+
+
+def _open(rows: pd.DataFrame, look: Theme) -> dict[str, Any]:
+    """Gaps with a prompt in them that have no baseline: how bad they are nobody knows."""
+    if len(rows) > _MAX_DOTS:
+        rows = rows.nlargest(_MAX_DOTS, "itl_s")
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "gaps with a prompt, no baseline",
+        "x": places(rows["x_s"], 3),
+        "y": numbers(rows["itl_s"] * 1e3),
+        "marker": {
+            "color": look.prefill,
+            "symbol": "circle-open",
+            "size": 8,
+            "line": {"width": 1.5},
+        },
+        "hovertemplate": "%{y} ms, no baseline<extra></extra>",
     }
 
 

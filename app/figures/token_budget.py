@@ -25,10 +25,12 @@ _TTFTS = (("ttft_worst_s", "worst TTFT", "prefill"), ("ttft_s", "median TTFT", "
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was recorded. budget: of all its steps; None: they had none, or several ones (mixed)."""
+    """What was recorded. budget: of all its steps, None: they had none. mixed: neither held for
+    all of them, so that it has a place of its own."""
 
     name: str
     budget: int | None
+    mixed: bool
     worst_s: float | None
     ttft_s: float | None
     ttft_worst_s: float | None
@@ -64,6 +66,11 @@ def token_budget(
 def _place(budget: Any, rows: pd.DataFrame) -> float:
     """log2 of the budget; without one a place of its own, right of the largest."""
     return float(np.log2(rows["budget"].max()) + 1 if pd.isna(budget) else np.log2(budget))
+
+
+def _measured_at(measured: Measured, rows: pd.DataFrame) -> float:
+    """On the axis of the budgets; what ran with no one of them stands right of all places."""
+    return float(rows["x"].max()) + 1 if measured.mixed else _place(measured.budget, rows)
 
 
 def _curve(
@@ -135,7 +142,7 @@ def _name(budget: Any) -> str:
 
 def _marks(measured: Measured, rows: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
     """Open diamonds: what was recorded, above and below."""
-    x = _place(measured.budget, rows)
+    x = _measured_at(measured, rows)
     ink = {"color": look.text, "size": 13, "symbol": "diamond-open", "line": {"width": 2.5}}
     found = []
     for y, values in (
@@ -168,10 +175,13 @@ def _axes(
     targets: tuple[float | None, float | None],
     look: Theme,
 ) -> dict[str, Any]:
-    low, high = float(rows["x"].min()), float(rows["x"].max())
+    low, high = float(rows["x"].min()), max(rows["x"].max(), _measured_at(measured, rows))
     names = ["no budget" if pd.isna(b) else count(int(b)) for b in rows["budget"]]
+    places = rows["x"].tolist()
+    if measured.mixed:
+        places, names = [*places, high], [*names, "as recorded"]
     x = axis(look, "token budget of a step (log2)", range=[low - 0.3, high + 0.35], anchor="y2")
-    x |= {"tickvals": rows["x"].tolist(), "ticktext": names}
+    x |= {"tickvals": places, "ticktext": names}
     above = _times(rows, ("worst_s",), (measured.worst_s, targets[0]))
     below = _times(
         rows, ("ttft_s", "ttft_worst_s"), (measured.ttft_s, measured.ttft_worst_s, targets[1])

@@ -54,7 +54,7 @@ def _drawn(result: Mapping[str, Any], budget: int, look: Theme) -> View:
             "headline": sentence(rows, measured, chosen, int(result["requests"])),
             "blame": table(rows, measured, chosen, result),
             "blank": "",
-            "window": f"{count(int(result['requests']))} requests again",
+            "window": f"{count(int(result['requests']))} requests replayed",
         },
     )
 
@@ -81,11 +81,13 @@ def _row(predicted: Mapping[str, Any]) -> dict[str, Any]:
 def measured_of(result: Mapping[str, Any]) -> Measured:
     """What was recorded of the same requests, and what held while they ran."""
     m = result["measured"]
-    budget = m["chunk_tokens"] if m["scheduler"] == "chunked" else None
+    chunked = m["scheduler"] == "chunked"
+    budget = m["chunk_tokens"] if chunked else None
     name = m["scheduler"] or "several schedulers"
-    if m["scheduler"] == "chunked":
+    if chunked:
         name = f"chunked, {budget} tokens a step" if budget else "chunked, several budgets"
-    return Measured(name, budget, m["worst_s"], m["ttft_s"], m["ttft_worst_s"])
+    mixed = budget is None and m["scheduler"] != "continuous"
+    return Measured(name, budget, mixed, m["worst_s"], m["ttft_s"], m["ttft_worst_s"])
 
 
 def sentence(rows: pd.DataFrame, measured: Measured, chosen: int, requests: int) -> str:

@@ -34,8 +34,7 @@ def _beside(a: Found, b: Found) -> str:
     focus, before = b.focus, a.focus
     if focus is None or focus.worst_s is None:
         return f"B, {_mode(b).lower()}: {_lower(_no_prompt(b))}"
-    size = f"×{three(focus.inflation)}, {_many(focus.over, 'gap')}"
-    rest = f"{_mode(b)}: {duration(focus.worst_s)} ({size})"
+    rest = f"{_mode(b)}: {duration(focus.worst_s)} ({_times(focus)}{_many(focus.over, 'gap')})"
     if before is not None and before.ttft_s is not None and focus.ttft_s is not None:
         rest += f", TTFT {duration(before.ttft_s)} → {duration(focus.ttft_s)}"
     return f"{rest}."
@@ -61,7 +60,12 @@ def _strong(side: Found) -> str:
 
 def _size(blame: Blame) -> str:
     """How much longer than the baseline, and how often: "×47.5, 8 gaps over 2×"."""
-    return f"×{three(blame.inflation)}, {_many(blame.over, 'gap')} over {BAD:g}×"
+    return f"{_times(blame)}{_many(blame.over, 'gap')} over {BAD:g}×"
+
+
+def _times(blame: Blame) -> str:
+    """ "×47.5, ", or nothing where the longest gap has no baseline."""
+    return "" if blame.inflation is None else f"×{three(blame.inflation)}, "
 
 
 def _no_prompt(side: Found) -> str:

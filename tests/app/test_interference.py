@@ -248,6 +248,23 @@ def test_host_noise_is_called_host(store: Store) -> None:
     assert "was the host&#x27;s" in made_view.html["headline"]
 
 
+def test_a_gap_without_a_baseline_is_neither_calm_nor_bad(store: Store) -> None:
+    """A prompt among more streams than any decode-only step has had."""
+    made = Interfered()
+    made.run(3)
+    made.inject()
+    made.run(2)
+    written(made, store)
+    shown = view(store.reader())
+    unknown = trace(shown, "gaps with a prompt, no baseline")
+    sql = store.reader().value("SELECT max(itl_s) FROM interference WHERE cause = 'prefill'")
+    assert max(unknown["y"]) == pytest.approx(sql * 1e3, rel=1e-3)
+    assert unknown["marker"]["symbol"] == "circle-open"
+    assert sql * 1e3 not in trace(shown, "gaps")["y"]
+    assert trace(shown, "bad gaps, prefill")["y"] == []
+    assert "no baseline to hold it against yet" in shown.html["headline"]
+
+
 def test_without_injections_it_says_so_and_shows_the_newest(store: Store) -> None:
     made = Interfered()
     made.run(60)

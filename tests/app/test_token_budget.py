@@ -304,6 +304,11 @@ def test_what_was_measured_stands_where_it_ran(result: dict[str, Any]) -> None:
     assert all(text.endswith("measured") for text in above["text"] + below["text"])
     chunked = {**measured, "scheduler": "chunked", "chunk_tokens": 64}
     assert trace(view({**result, "measured": chunked}), "measured, y")["x"] == [6]
+    for scheduler in ("static", None):
+        other = view({**result, "measured": {**measured, "scheduler": scheduler}})
+        assert trace(other, "measured, y")["x"] == [12], "a place of its own"
+        ticks = other.figures["interference"]["layout"]["xaxis"]["ticktext"]
+        assert ticks[-2:] == ["no budget", "as recorded"]
 
 
 def test_targets_are_lines_where_there_are_some(result: dict[str, Any]) -> None:
@@ -368,7 +373,7 @@ def test_a_point_without_gaps_is_left_out_not_drawn_as_zero() -> None:
             for end in ("", "_low", "_high")
         }
     )
-    measured = Measured("continuous", None, None, None, None)
+    measured = Measured("continuous", None, False, None, None, None)
     made = token_budget(rows, measured, 64, (None, None), LIGHT)
     json.dumps(made, allow_nan=False)
     dots = next(t for t in made["data"] if t["name"] == "worst gap")

@@ -138,16 +138,46 @@ def worst_of(reader: Reader, pinned: str, request: int) -> dict[str, Any]:
     return dict(gaps[held].nlargest(1, "itl_s").iloc[0])
 
 
+CURVE = """() => {
+  const data = document.querySelector('#ss-interference').data;
+  const of = name => data.find(t => t.name === name);
+  return { x: of('worst gap').x, y: of('worst gap').y, told: of('worst gap').text,
+    measured: of('measured, y').y };
+}"""
+
+
 def test_it_fits_one_screen_in_both_looks(
     browser: Browser, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    curves: list[dict[str, Any]] = []
+
     def drawn(page: Page) -> None:
         page.wait_for_selector(DRAWN)
         page.get_by_role("button", name="Inject", exact=True).click()
         page.wait_for_timeout(5000)
 
+    def replayed(page: Page) -> None:
+        page.wait_for_selector(".blame.budgets", timeout=120_000)
+        page.wait_for_selector(DRAWN)
+        curves.append(page.evaluate(CURVE))
+        said = page.inner_text("#ss-headline")
+        assert said.startswith("64 tokens a step: worst gap ")
+        assert "Predicted by replay of " in said
+
     with started(tmp_path_factory.mktemp("looks"), MODELLED) as server:
         server.wait_ready()
-        for name, query in (("interference", ""), ("interference-time", "?show=over+time")):
+        for name, query, ready in (
+            ("interference", "", drawn),
+            ("interference-time", "?show=over+time", drawn),
+            ("interference-budget", "?show=token+budget", replayed),
+        ):
             url = f"{server.url}/interference{query}"
-            assert len(screenshots(browser, url, name, folder(tmp_path), drawn)) == 2
+            assert len(screenshots(browser, url, name, folder(tmp_path), ready)) == 2
+        server.stop()
+        with open_reader(server.db) as reader:
+            gaps = {round(g * 1e3, 3) for (g,) in reader.rows("SELECT DISTINCT itl_s FROM itl")}
+    first, second = curves
+    assert second == first, "the second tab sees what the first has asked for"
+    assert first["x"] == [4, 5, 6, 7, 8, 9, 10, 11]
+    assert all(text.endswith("predicted") for text in first["told"])
+    assert any(abs(first["measured"][0] / gap - 1) < 1e-3 for gap in gaps)
