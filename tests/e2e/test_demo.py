@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page
 from telemetry.clock import now_ns
 from telemetry.database import open_reader
 from tests.e2e.conftest import Server
+from tests.e2e.looks import LOOKS, fits, screen, wear
 from tests.e2e.standing import paused
 
 pytestmark = [pytest.mark.browser, pytest.mark.process]
@@ -134,11 +135,11 @@ def values(page: Page, *labels: str) -> list[str]:
     return [box.input_value() for box in boxes]
 
 
-def type_in(page: Page, label: str, text: str) -> None:
-    """Slowly: the page is updated every second while somebody types."""
+def type_in(page: Page, label: str, text: str, delay_ms: float = 0) -> None:
+    """Slowly where it is asked for: the page is updated every second while somebody types."""
     box = page.get_by_role("combobox", name=label, exact=True)
     box.click()
-    box.press_sequentially(text, delay=400)
+    box.press_sequentially(text, delay=delay_ms)
     page.keyboard.press("Enter")
 
 
@@ -166,7 +167,7 @@ def test_limits_of_a_step_change_while_it_runs_in_all_tabs(
         )
         type_in(page, "Token budget", "48")
         wait_mark(page, "budget 48")
-        type_in(page, "KV blocks", "400 blocks")
+        type_in(page, "KV blocks", "400 blocks", delay_ms=300)
         wait_mark(page, "KV 400 blocks")
         page.locator("[class*=st-key-prefix_cache] label").click()
         wait_mark(page, "prefix cache on")
@@ -188,29 +189,19 @@ def test_limits_of_a_step_change_while_it_runs_in_all_tabs(
         other.close()
 
 
-@pytest.mark.parametrize("look", ["light", "dark"])
 @pytest.mark.parametrize("name", ["", "roofline", "scheduling"])
-def test_a_page_fits_one_screen(browser: Browser, server: Server, name: str, look: str) -> None:
-    context = browser.new_context(
-        viewport={"width": 1280, "height": 720},
-        color_scheme=look,  # type: ignore[arg-type]
-    )
-    try:
-        page = context.new_page()
+def test_a_page_fits_one_screen_in_both_looks(browser: Browser, server: Server, name: str) -> None:
+    with screen(browser) as page:
         open_page(page, server, name)
         page.wait_for_selector("[class*=st-key-prefix_cache]")
-        right = page.evaluate(
-            "Math.max(...[...document.querySelectorAll('.st-key-toolbar *, .st-key-controls *')]"
-            ".map(e => e.getBoundingClientRect().right))"
-        )
-        assert right <= 1265
-        low = page.evaluate(
-            "Math.max(...[...document.querySelectorAll('.ss-panel:not([hidden])')]"
-            ".map(e => e.getBoundingClientRect().bottom))"
-        )
-        assert low <= 722
-    finally:
-        context.close()
+        for look in LOOKS:
+            wear(page, look)
+            right = page.evaluate(
+                "Math.max(...[...document.querySelectorAll('.st-key-toolbar *, .st-key-controls *')"
+                "].map(e => e.getBoundingClientRect().right))"
+            )
+            assert right <= 1265
+            fits(page)
 
 
 def longest_step_s(page: Page) -> float:
@@ -261,18 +252,6 @@ def test_scheduling_draws_slots_and_navigation_keeps_the_engine(page: Page, serv
     page.reload()
     page.wait_for_selector("#ss-gantt .main-svg")
     assert server.health()["engine_pid"] == engine
-
-
-@pytest.mark.parametrize("look", ["light", "dark"])
-def test_charts_follow_the_look_of_the_page(browser: Browser, server: Server, look: str) -> None:
-    context = browser.new_context(color_scheme=look)  # type: ignore[arg-type]
-    try:
-        page = context.new_page()
-        open_page(page, server)
-        ink = page.evaluate("document.querySelector('#ss-anatomy').layout.font.color")
-        assert ink == {"light": "#14181F", "dark": "#F2F4F8"}[look]
-    finally:
-        context.close()
 
 
 def test_a_lost_stream_comes_back(page: Page, server: Server) -> None:
