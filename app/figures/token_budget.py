@@ -55,10 +55,11 @@ def token_budget(
     shape = layout(look, HEIGHT_PX, margin={"l": 64, "r": 128, "t": 8, "b": 40})
     shape |= _axes(rows, measured, targets, look)
     shape["shapes"] = [_chosen_line(chosen, look), *_target_lines(targets, look)]
+    names = _names(rows, look)
     shape["annotations"] = [
-        *_names(rows, look),
+        *names,
         *_callout(rows, chosen, look),
-        *_target_names(targets, look),
+        *_target_names(targets, names, shape, look),
     ]
     return {"data": data, "layout": shape}
 
@@ -278,12 +279,22 @@ def _target_lines(targets: tuple[float | None, float | None], look: Theme) -> li
     ]
 
 
-def _target_names(targets: tuple[float | None, float | None], look: Theme) -> list[dict[str, Any]]:
+def _target_names(
+    targets: tuple[float | None, float | None],
+    names: list[dict[str, Any]],
+    shape: dict[str, Any],
+    look: Theme,
+) -> list[dict[str, Any]]:
+    """In the margin, on the side of their line where no name of a curve stands."""
     found = []
     for target, y in zip(targets, ("y", "y2"), strict=True):
         if target:
-            place = {"xref": "paper", "x": 0, "xanchor": "left", "xshift": 6, "yref": y}
-            words = f"target {duration(target)}"
-            text = note(look, words, y=_log10_ms(target), yanchor="bottom", **place)
+            at = _log10_ms(target)
+            low, high = shape["yaxis" if y == "y" else "yaxis2"]["range"]
+            line = (high - low) / 8  # about one of text
+            above = [n for n in names if n["yref"] == y and -line / 2 < n["y"] - at < 1.5 * line]
+            place = {"xref": "paper", "x": 1, "xanchor": "left", "xshift": 4, "yref": y}
+            side = "top" if above else "bottom"
+            text = note(look, f"target {duration(target)}", y=at, yanchor=side, **place)
             found.append({**text, "font": {**text["font"], "color": look.lost}})
     return found

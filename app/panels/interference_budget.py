@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from app.figures.data import known
 from app.figures.token_budget import Measured, token_budget
 from app.panels.markup import empty, headline
 from app.panels.view import Params, Replays, View, number
@@ -91,19 +92,26 @@ def measured_of(result: Mapping[str, Any]) -> Measured:
 
 
 def sentence(rows: pd.DataFrame, measured: Measured, chosen: int, requests: int) -> str:
-    """The trade: "64 tokens a step: worst gap 46 ms instead of 642 ms, worst TTFT +210 ms"."""
-    mine = rows[rows["budget"] == chosen].iloc[0]
-    instead, late = _against(mine, measured)
+    """The trade: "64 tokens a step: worst gap 46 ms instead of 642 ms, worst TTFT +210 ms".
+
+    Against what was measured where that ran without a budget, else against the prediction of that.
+    """
+    mine, without = rows[rows["budget"] == chosen].iloc[0], rows[rows["budget"].isna()]
+    was, name = (measured.worst_s, measured.ttft_worst_s), "as measured"
+    if (measured.mixed or measured.budget is not None) and len(without):
+        row = without.iloc[0]
+        was, name = (known(row["worst_s"]), known(row["ttft_worst_s"])), "as without a budget"
+    instead, late = _against(mine, was, name)
     said = f"{count(chosen)} tokens a step: worst gap {duration(mine['worst_s'])}{instead}{late}."
-    how = f"Predicted by replay of {count(requests)} requests; measured with {measured.name}."
+    how = f"Predicted by replay of {count(requests)} requests."
     return f'<div class="long">{headline(said, how)}</div>'
 
 
-def _against(mine: Any, measured: Measured) -> tuple[str, str]:
-    was, ttft_s = measured.worst_s, measured.ttft_worst_s
-    instead = f" instead of {duration(was)}" if was else ""
+def _against(mine: Any, reference: tuple[float | None, float | None], name: str) -> tuple[str, str]:
+    was, ttft_s = reference
+    instead = f" instead of {duration(was)} {name.removeprefix('as ')}" if was else ""
     if was and abs(float(mine["worst_s"]) - was) < _SAME * was:
-        instead = ", as measured"
+        instead = f", {name}"
     if not ttft_s or pd.isna(mine["ttft_worst_s"]):
         return instead, ""
     more_s = float(mine["ttft_worst_s"]) - ttft_s

@@ -326,10 +326,21 @@ def test_the_sentence_names_the_trade(result: dict[str, Any]) -> None:
     later_s = row["ttft_worst_s"] - m["ttft_worst_s"]
     wanted = (
         f"<b>64 tokens a step: worst gap {duration(row['worst_s'])} instead of "
-        f"{duration(m['worst_s'])}, worst TTFT +{duration(later_s)}.</b>"
+        f"{duration(m['worst_s'])} measured, worst TTFT +{duration(later_s)}.</b>"
     )
     assert wanted in text
-    assert "Predicted by replay of 41 requests; measured with continuous." in text
+    assert "Predicted by replay of 41 requests." in text
+
+
+def test_where_several_settings_were_measured_it_is_held_against_no_budget(
+    result: dict[str, Any],
+) -> None:
+    rows = panel.rows_of(result)
+    none = rows[rows["budget"].isna()].to_dict("records")[0]
+    for changes in ({"scheduler": None}, {"scheduler": "chunked", "chunk_tokens": 64}):
+        other = {**result, "measured": {**result["measured"], **changes}}
+        text = view(other).html["headline"]
+        assert f"instead of {duration(none['worst_s'])} without a budget, worst TTFT +" in text
 
 
 def test_what_stays_the_same_is_said_to_stay(result: dict[str, Any]) -> None:
