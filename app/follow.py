@@ -5,7 +5,8 @@ have drawn yet what the server has put there since. Were a widget set to another
 of the older one would look like a choice and undo what somebody else has just changed. So no widget
 is ever set: where another value is to be shown, one of the next generation takes its place, under a
 key of its own. What a browser then still says of an older generation is either what was heard or
-shown last, an echo, or something else, which only a hand can have put there.
+shown last, an echo, or something else, which only a hand can have put there: Streamlit keeps a box
+whose list is open until the choice is made.
 """
 
 from __future__ import annotations

@@ -54,19 +54,22 @@ class Control:
         return {next(v for tab, v in reversed(self.clicks) if tab == n) for n in (0, 1)}
 
 
-def _box(name: str, label: str, options: list[str]) -> Control:
+def _box(name: str, options: list[str]) -> Control:
+    # Streamlit keeps a box whose list is open until the choice is made, beside the one that came.
+    shown = f"[class*=st-key-{name}]:not([data-retained=true]) input"
+
     def pick(page: Page, option: str) -> None:
         for _ in range(8):
             try:
-                page.get_by_role("combobox", name=label, exact=True).click(timeout=1500)
+                page.click(shown, timeout=1500)
                 page.get_by_role("option", name=option, exact=True).click(timeout=1500)
                 return
-            except Late:  # its list closed, since the other tab's choice came in
+            except Late:  # it was replaced between the two clicks
                 page.keyboard.press("Escape")
-        pytest.fail(f"{label} cannot be set to {option}")
+        pytest.fail(f"{name} cannot be set to {option}")
 
     def read(page: Page) -> str:
-        return page.get_by_role("combobox", name=label, exact=True).input_value()
+        return page.locator(shown).input_value()
 
     return Control(name, options, read, pick)
 
@@ -76,13 +79,14 @@ def _scheduler() -> Control:
         page.get_by_role("radio", name=option, exact=True).click()
 
     def read(page: Page) -> str:
-        return page.locator("[class*=st-key-scheduler] [aria-checked=true]").inner_text()
+        shown = "[class*=st-key-scheduler]:not([data-retained=true])"
+        return page.locator(f"{shown} [aria-checked=true]").inner_text()
 
     return Control("scheduler", ["static", "continuous", "chunked"], read, pick)
 
 
 def _cache() -> Control:
-    toggle = "[class*=st-key-prefix_cache]"
+    toggle = "[class*=st-key-prefix_cache]:not([data-retained=true])"
 
     def read(page: Page) -> str:
         return str(page.locator(f"{toggle} input").is_checked())
@@ -98,12 +102,12 @@ def _controls(page: Page) -> list[Control]:
     shares = [f"KV {int(whole * share):,}" for share in (1.0, 0.5, 0.25)]
     return [
         _scheduler(),
-        _box("max_batch", "Max batch", ["batch 8", "batch 10", "batch 16"]),
-        _box("chunk_tokens", "Token budget", ["budget 64", "budget 128", "budget 256"]),
+        _box("max_batch", ["batch 8", "batch 10", "batch 16"]),
+        _box("chunk_tokens", ["budget 64", "budget 128", "budget 256"]),
         _cache(),
-        _box("kv_blocks", "KV blocks", shares),
-        _box("arrivals", "Load", ["4 streams", "8 streams", "2 streams"]),
-        _box("workload", "Workload", ["steady", "skew", "chat"]),
+        _box("kv_blocks", shares),
+        _box("arrivals", ["4 streams", "8 streams", "2 streams"]),
+        _box("workload", ["steady", "skew", "chat"]),
     ]
 
 
