@@ -96,7 +96,9 @@ def intensity(
     data += _other_weights(decode, others, xs, look)
     highest = max(y for trace in data for y in trace["y"])
     near = cap if cap < 2.5 * data[0]["y"][-1] else 0.0
-    top = nice_ceiling(max(highest, near, peaks.ridge if peaks else 0.0) * 1.18)
+    # A ridge far over the curve would press it flat: it is told of instead.
+    ridge = peaks.ridge if peaks and peaks.ridge < 3 * max(highest, near) else 0.0
+    top = nice_ceiling(max(highest, near, ridge) * 1.18)
     shape["yaxis"] = axis(look, "FLOP/byte", range=[0, top], nticks=5)
     ridges = [("", peaks.ridge)] if peaks else []
     data += _ridges(
@@ -141,7 +143,7 @@ def _ridges(
             dash: dict[str, Any] = {"dash": "dash", "width": 2} if name else {}
             ends = [0.85, last * 1.1], [ridge] * 2
             data.append(line(f"{name}ridge", *ends, color=look.compute, **dash))
-            notes.append(_on_line(look, f"{name}ridge {three(ridge)}", ridge))
+            notes.append(_ridge_name(look, name, ridge, last))
         else:
             above.append(f"{name}{three(ridge)}")
     if above:
@@ -149,6 +151,14 @@ def _ridges(
         text = f"↑ ridge {', '.join(above)}"
         notes.append(note(look, text, **place, xanchor="right", yanchor="bottom"))
     return data
+
+
+def _ridge_name(look: Theme, name: str, ridge: float, last: float) -> dict[str, Any]:
+    """The run's own at the left, others' at the right, where two near each other would collide."""
+    text = f"{name}ridge {three(ridge)}"
+    if not name:
+        return _on_line(look, text, ridge)
+    return note(look, text, x=math.log10(last), y=ridge, xanchor="right", yanchor="bottom")
 
 
 def _in_place(look: Theme, text: str) -> dict[str, Any]:

@@ -48,8 +48,8 @@ def significant(value: float, digits: int) -> float:
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as dicts by column name, of Python's own types."""
     names = [str(name) for name in frame.columns]
-    columns = (frame.iloc[:, i].tolist() for i in range(len(names)))
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    rows = frame.to_numpy(dtype=object).tolist()
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def known(value: Any) -> float | None:

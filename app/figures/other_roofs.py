@@ -5,6 +5,7 @@ What is compared differs by dashes, never by a role's colour.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from app.units import duration, si
 from engine.physics.roofline import decode_intensity
 
 _MARKED = (1, 8, 64)  # batches that are named beside their marks
+_APART = 0.3  # decades that such a name keeps from the words about the selected step
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +63,25 @@ def _steps(other: Other) -> list[tuple[float, float]]:
 
 def draw(
     others: Sequence[Other],
+    own: Peaks,
     trail: pd.DataFrame,
     ends: Ends,
     look: Theme,
     normalised: bool,
     notes: list[dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Dashed roofs, the batches of a decode along them, and the selected step under a device's.
+    """Dashed roofs, and the selected step under a device's.
 
-    Over ridge and peak all roofs are one line, which the run's own draws: there the batches tell
-    them apart.
+    Over ridge and peak all roofs are one line, which the run's own draws: there the batches of a
+    decode along it tell them apart.
     """
     data: list[dict[str, Any]] = []
     for place, other in enumerate(others):
         if not normalised:
             data += _roofs(other, ends, look)
-            notes.append(_name(other, ends, look))
-        if normalised or other.is_device:
-            data += _ladder(other, place, look, normalised, notes)
+            notes.append(_name(other, own, ends, look))
+        else:
+            data += _ladder(other, place, trail, look, notes)
         if other.is_device:
             data += _same_step(other, trail, look, normalised, notes)
     return data
@@ -98,37 +101,43 @@ def _roofs(other: Other, ends: Ends, look: Theme) -> list[dict[str, Any]]:
     ]
 
 
-def _name(other: Other, ends: Ends, look: Theme) -> dict[str, Any]:
-    """Over the end of its flat roof; under it where that is lower than the run's own could be."""
+def _name(other: Other, own: Peaks, ends: Ends, look: Theme) -> dict[str, Any]:
+    """Over the end of its flat roof; under it where the run's own is above, whose name is there."""
     peaks = other.peaks
     rates = si(peaks.flops, "FLOP/s")
     if other.is_device:
         rates += f", {si(peaks.bandwidth, 'B/s')}"
     place = at(ends.right, peaks.flops, Scale())
-    back = {"bgcolor": rgba(look.background, 0.8), "yshift": 3}
+    below = peaks.flops < own.flops
+    side = {"yanchor": "top" if below else "bottom", "yshift": -3 if below else 3}
     text = f"{other.name} {rates} ({peaks.source})"
-    return note(look, text, **place, **back, xanchor="right", yanchor="bottom")
+    return note(look, text, **place, **side, xanchor="right", bgcolor=rgba(look.background, 0.8))
 
 
 def _ladder(
-    other: Other, place: int, look: Theme, normalised: bool, notes: list[dict[str, Any]]
+    other: Other, place: int, trail: pd.DataFrame, look: Theme, notes: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Open marks where decodes of each batch would be at best."""
-    steps, scale = _steps(other), other.scale(normalised)
+    """Open marks where decodes of each batch would be at best, over its own ridge and peak."""
+    steps, scale = _steps(other), other.scale(normalised=True)
     if not steps:
         return []
-    for batch, (x, y) in zip(BATCHES, steps, strict=True):
-        if batch in _MARKED:
-            side = {"xanchor": "left", "xshift": 7, "yanchor": "top", "yshift": -2 - 14 * place}
-            name = f"{other.name}, batch {batch}" if batch == _MARKED[0] else str(batch)
-            notes.append(note(look, name, **at(x, y, scale), **side))
+    xs, ys = [x for x, _ in steps], [y for _, y in steps]
+    selected = float(trail["intensity"].iloc[-1]) if len(trail) else 0.0
+    away = {b: abs(math.log10(x / selected)) if selected > 0 else 1.0 for b, x in _marked(xs)}
+    named = max(away, key=lambda b: away[b])
+    for batch, x in _marked(xs):
+        if away[batch] < _APART and batch != named:
+            continue
+        side = {"xanchor": "left", "xshift": 7, "yanchor": "top", "yshift": -2 - 14 * place}
+        name = f"{other.name}, batch {batch}" if batch == named else str(batch)
+        notes.append(note(look, name, **at(x, other.peaks.roof(x), scale), **side))
     return [
         {
             "type": "scatter",
             "mode": "markers",
             "name": f"{other.name} decode",
-            "x": numbers([x for x, _ in steps], 4, scale.x),
-            "y": numbers([y for _, y in steps], 4, scale.y),
+            "x": numbers(xs, 4, scale.x),
+            "y": numbers(ys, 4, scale.y),
             "customdata": list(BATCHES),
             "marker": {
                 "symbol": "diamond-open" if other.is_device else "square-open",
@@ -140,6 +149,11 @@ def _ladder(
             f"<extra>{other.name}</extra>",
         }
     ]
+
+
+def _marked(xs: list[float]) -> list[tuple[int, float]]:
+    """Batches with a name beside their mark, and their intensity."""
+    return [(b, x) for b, x in zip(BATCHES, xs, strict=True) if b in _MARKED]
 
 
 def _same_step(
@@ -158,7 +172,7 @@ def _same_step(
         return []
     scale, y = other.scale(normalised), other.peaks.roof(x)
     text = f"<b>the same step: {duration(other.floor_s(flops, x))} or more</b>"
-    side = {"xanchor": "left", "xshift": 12, "yanchor": "bottom", "yshift": -2}
+    side = {"xanchor": "left", "xshift": 12, "yanchor": "top", "yshift": -3}
     notes.append(note(look, text, **at(x, y, scale), **side, bgcolor=rgba(look.background, 0.8)))
     return [
         {
@@ -186,5 +200,5 @@ def room(ends: Ends, own: Peaks | None, others: Sequence[Other], normalised: boo
     left = min([ends.left, *(0.6 * x for x, _ in points)])
     right = max([ends.right, *(4 * x for x, _ in points)]) if not normalised else ends.right
     bottom = min([ends.bottom, *(0.4 * y for _, y in points)])
-    top = max([ends.top, *(2.2 * y for _, y in points)]) if not normalised else ends.top
+    top = max([ends.top, *(4 * y for _, y in points)]) if not normalised else ends.top
     return Ends(left, right, bottom, top)

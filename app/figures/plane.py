@@ -10,7 +10,7 @@ import pandas as pd
 
 from app.figures.data import significant
 from app.theme import Theme, axis
-from app.units import count, three
+from app.units import count, three, tick
 from engine.physics.roofline import (
     DecodeModel,
     attainable_flops,
@@ -78,7 +78,7 @@ def ends_of(cloud: pd.DataFrame, peaks: Peaks | None) -> Ends:
     right, furthest = 4 * max(peaks.ridge, 64.0), float(cloud["intensity"].max())
     while furthest > right * 0.98:
         right *= 2
-    return Ends(LEFT, right, bottom, peaks.flops * 2.2)
+    return Ends(LEFT, right, bottom, peaks.flops * 3)
 
 
 def at(x: float, y: float, scale: Scale) -> dict[str, float]:
@@ -116,6 +116,12 @@ def _ticks(ends: Ends, scale: Scale) -> dict[str, Any]:
     return {"tickvals": shown, "ticktext": [f"{v:g}" for v in shown]}
 
 
+def _decades(height: list[float]) -> dict[str, Any]:
+    """Powers of ten with prefixes: plotly's own end at T."""
+    values = [10.0**p for p in range(math.ceil(height[0]), math.floor(height[1]) + 1)]
+    return {"tickvals": values, "ticktext": [tick(v, "") for v in values]}
+
+
 def axes(
     ends: Ends,
     peaks: Peaks | None,
@@ -132,7 +138,7 @@ def axes(
     height = [math.log10(ends.bottom * scale.y), math.log10(ends.top * scale.y)]
     shape = {
         "xaxis": axis(look, x_title, type="log", range=span, **_ticks(ends, scale)),
-        "yaxis": axis(look, y_title, type="log", range=height, exponentformat="SI", dtick=1),
+        "yaxis": axis(look, y_title, type="log", range=height, **_decades(height)),
     }
     if decode:
         ticks = batch_ticks(decode, peaks, ends)

@@ -42,7 +42,7 @@ def roofline(
     data = _clouds(cloud, look, scale)
     notes: list[dict[str, Any]] = []
     if peaks:
-        data += other_roofs.draw(others, trail, ends, look, normalised, notes)
+        data += other_roofs.draw(others, peaks, trail, ends, look, normalised, notes)
         data += roofs(peaks, ends, look, scale)
         notes += _roof_notes(peaks, ends, look, scale)
         data += _above(cloud, peaks, look, scale, notes)

@@ -133,10 +133,9 @@ def _mark(picked: dict[str, Any], end_ns: int) -> Picked:
 def _headline(newest: dict[str, Any], medians: pd.DataFrame, rate: float | None) -> str:
     running = int(newest["n_running"])
     streams = "1 stream" if running == 1 else f"{running} streams"
-    decode = medians[medians["phase"] == "decode"]
-    if decode.empty:
+    step = next((r for r in records(medians) if r["phase"] == "decode"), None)
+    if step is None:
         return headline(f"{streams}: {three(rate)} tokens/s.", "No decode-only step yet.")
-    step = queries.first(decode) or {}
     each = duration(float(step["t_step_s"]))
     strong = f"{newest['scheduler']}, {streams}: {three(rate)} tokens/s at {each} a step."
     return headline(strong, live_held.why(step))

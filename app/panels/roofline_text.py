@@ -155,8 +155,9 @@ def one_more(
     text = f"One more sequence would add {duration(added)} ({percent(added / before)})"
     if compute > memory:
         return f"{text}: its math."
-    more = " and more experts" if fresh > 0.01 * kv else ""
-    return f"{text}: its KV{more}, the weights are read anyway."
+    if fresh > 0.05 * kv:
+        return f"{text}: its KV and experts that no other row needs."
+    return f"{text}: its KV, the weights are read anyway."
 
 
 def _elsewhere(step: Step, other: Other) -> str:

@@ -33,6 +33,7 @@ SELECT request_id, max("index") + 1 AS made, max_by(token_id, "index", $most) AS
 WHERE run_id = $run AND t_ns > $start AND t_ns <= $until AND list_contains($ids, request_id)
 GROUP BY request_id"""
 
+_GIVEN = ("label", "prompt_tokens", "cached_tokens", "output_tokens")
 TAIL_TOKENS = 48
 _COMPLETED = ("stop", "length")
 
@@ -52,6 +53,7 @@ class Requests:
     state is waiting, prefill (admitted, no token yet), decode, finished or what else ended it; done
     says whether it completed. waited_s is its queueing by the end; ttft_s and tpot_s are NaN until
     they are known, and tpot_s with a single token. first_ns and finished_ns are -1 before that.
+    given: label, prompt_tokens, cached_tokens and output_tokens of their rows.
     """
 
     request_id: Ints
@@ -62,16 +64,15 @@ class Requests:
     tpot_s: Floats
     first_ns: Ints
     finished_ns: Ints
-    given: pd.DataFrame
+    given: dict[str, npt.NDArray[np.object_]]
 
     def __len__(self) -> int:
         return len(self.request_id)
 
     def row(self, at: int) -> dict[str, Any]:
-        """One of them, with label, prompt_tokens, cached_tokens and output_tokens of its row."""
+        """One of them, with what is given in its row."""
         made = {n: getattr(self, n)[at].item() for n in ("waited_s", "ttft_s", "tpot_s")}
-        names = ("label", "prompt_tokens", "cached_tokens", "output_tokens")
-        given = {name: self.given[name].iat[at] for name in names}
+        given = {name: column[at] for name, column in self.given.items()}
         return {
             "request_id": int(self.request_id[at]),
             "state": str(self.state[at]),
@@ -111,7 +112,7 @@ def requests(
         tpot_s=decode_s / np.maximum(made - 1, 1),
         first_ns=first,
         finished_ns=finished,
-        given=frame,
+        given={name: frame[name].to_numpy(dtype=object) for name in _GIVEN},
     )
 
 
