@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from app import state
-from app.live import stream
+from app.live import feed, renderer, stream
+from app.live.feed import Feed, Feeds
 from app.live.views import VIEWS, Rendered, Request, version
 from telemetry.store import Store
 from tests.app.fake import FakeAnswer, FakeSession
@@ -43,7 +45,7 @@ def fake(simulation: Simulation) -> Iterator[FakeSession]:
 async def heard(request: Request, events: int, between: list[object]) -> list[dict[str, Any]]:
     """So many messages; before each but the first one of the actions runs."""
     out: list[dict[str, Any]] = []
-    async for text in stream._events(stream.Renderer(), request):
+    async for text in stream._events(Feeds(), request):
         if text.startswith("data: "):
             out.append(json.loads(text.removeprefix("data: ")))
             if len(out) == events:
@@ -88,24 +90,87 @@ def test_what_goes_is_named(fake: FakeSession) -> None:
     assert "the engine ended" in second["html"]["headline"]
 
 
-def test_viewers_share_a_rendering(fake: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def rendered(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """What was rendered, in order."""
     calls: list[Request] = []
-    real = stream.render
+    real = renderer.render
 
-    def counted(request: Request, reader: object) -> Rendered:
+    def counted(request: Request, reader: Any) -> Rendered:
         calls.append(request)
-        return real(request, reader)  # type: ignore[arg-type]
+        return real(request, reader)
 
-    monkeypatch.setattr(stream, "render", counted)
+    monkeypatch.setattr(renderer, "render", counted)
+    return calls
 
+
+def test_viewers_share_a_rendering(fake: FakeSession, rendered: list[Request]) -> None:
     async def crowd() -> list[Rendered]:
-        renderer, request = stream.Renderer(), Request("roofline")
-        now = version(request)
-        return await asyncio.gather(*(renderer.rendered(request, now) for _ in range(9)))
+        feeds, request = Feeds(), Request("roofline")
+        with ExitStack() as viewers:
+            watched = [viewers.enter_context(feeds.watch(request)) for _ in range(9)]
+            assert all(await asyncio.gather(*(feed.after(0, 60) for feed in watched)))
+            late = viewers.enter_context(feeds.watch(request))
+            assert await late.after(0, 0)  # who comes later need not wait
+            return [feed.made for feed in (*watched, late)]
 
     made = asyncio.run(crowd())
-    assert len(calls) == 1
+    assert rendered == [Request("roofline")]
     assert all(m is made[0] for m in made)
+
+
+def test_a_feed_ends_with_its_last_viewer(fake: FakeSession) -> None:
+    async def leave() -> None:
+        feeds, request = Feeds(), Request("live")
+        with feeds.watch(request) as feed:
+            with feeds.watch(request) as same:
+                assert same is feed
+            assert not feed.ended
+        assert feed.ended
+        with feeds.watch(request) as other:
+            assert other is not feed
+
+    asyncio.run(leave())
+
+
+def test_a_view_that_cannot_be_made_ends_its_feed_and_is_told(
+    fake: FakeSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> Rendered:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(renderer, "render", broken)
+    assert asyncio.run(heard(Request("live"), 1, [])) == []
+    assert "a view could not be made" in caplog.text
+
+
+def looked(monkeypatch: pytest.MonkeyPatch, versions: str, seen: str, commit_s: float) -> str:
+    """What is left of the versions once the feed is done waiting."""
+    left = iter(versions)
+    monkeypatch.setattr(feed, "version", lambda _: (next(left),))
+    monkeypatch.setattr(feed, "COMMIT_S", commit_s)
+
+    async def wait() -> None:
+        made = Feed(renderer.Renderer(), Request("live"))
+        made.end()
+        await made._changed((seen,))
+
+    asyncio.run(wait())
+    return "".join(left)
+
+
+@pytest.mark.parametrize(
+    ("versions", "commit_s", "left"),
+    [
+        ("aaab", 0.0, ""),  # nothing was new: at the first sight of something
+        ("bbbcd", 60.0, "d"),  # something was: then right after the next commit
+        ("bbcd", 0.0, "cd"),  # but not for long where none comes
+    ],
+)
+def test_a_view_is_made_right_after_a_commit(
+    monkeypatch: pytest.MonkeyPatch, versions: str, commit_s: float, left: str
+) -> None:
+    assert looked(monkeypatch, versions, "a", commit_s) == left
 
 
 def test_nothing_new_is_not_sent() -> None:

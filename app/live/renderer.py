@@ -1,0 +1,51 @@
+"""Makes views off the event loop, one after the other, with a reader of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from app import state
+from app.live.views import Rendered, Request, render, version
+from telemetry.clock import now_ns, seconds
+from telemetry.reader import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A view, the version it has or is newer than, and the time it took, s, without waiting."""
+
+    rendered: Rendered
+    version: tuple[object, ...]
+    took_s: float
+
+
+class Renderer:
+    """One worker: views take turns, so all of them together never take more than a core."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="stepscope-view")
+        self._local = threading.local()
+
+    async def make(self, request: Request) -> Made:
+        """The view as it is when its turn comes. Raises StoreError once the store is closed."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, self._make, request)
+
+    def _make(self, request: Request) -> Made:
+        began_ns, now = now_ns(), version(request)
+        rendered = render(request, self._reader())
+        return Made(rendered, now, seconds(now_ns() - began_ns))
+
+    def _reader(self) -> Reader | None:
+        """A reader of the session's store for this thread; None without a session."""
+        current = state.session()
+        if current is None:
+            return None
+        store, reader = getattr(self._local, "reader", (None, None))
+        if store is not current.store:
+            reader = current.store.reader()
+            self._local.reader = (current.store, reader)
+        return reader
