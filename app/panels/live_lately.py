@@ -86,5 +86,5 @@ def _requests(
     chosen = live_stream.chosen(rows)
     ids = live_stream.ids_of(chosen)
     tails = live_requests.tails(reader, run_id, of.start_ns, ids, of.until_ns)
-    counts = live_stream.counts(rows)
-    return met, Stream(chosen, tails, moment.pieces, met, counts, is_modelled(run))
+    texts, counts = live_stream.texts(tails, moment.pieces), live_stream.counts(rows)
+    return met, Stream(chosen, tails, texts, met, counts, is_modelled(run))

@@ -27,13 +27,13 @@ _OPEN = ("decode", "prefill", "waiting")
 class Stream:
     """What the stream is made of.
 
-    rows: those that `chosen` picks. pieces: None where the run's
-    tokenizer is not at hand. synthetic: no model has said the text.
+    rows: those that `chosen` picks. texts: by request, its newest text; None where the run's
+    tokenizer is not at hand. synthetic: no model has said it.
     """
 
     rows: list[dict[str, Any]]
     tails: dict[int, Tail]
-    pieces: Pieces | None
+    texts: dict[int, str] | None
     served: Served
     counts: dict[str, int]
     synthetic: bool
@@ -88,7 +88,7 @@ def whole(stream: Stream) -> str:
 
 
 def _textless(stream: Stream) -> str:
-    return "" if stream.pieces else "(this run's tokenizer is not at hand)"
+    return "" if stream.texts is not None else "(this run's tokenizer is not at hand)"
 
 
 def _head(stream: Stream, title: str, more: str = "") -> str:
@@ -153,13 +153,23 @@ def _made(row: dict[str, Any], stream: Stream) -> int | None:
 
 def _text(row: dict[str, Any], stream: Stream) -> str:
     """Its newest text on one line, cut at its beginning."""
-    tail = stream.tails.get(int(row["request_id"]))
-    if tail is None or stream.pieces is None:
+    text = (stream.texts or {}).get(int(row["request_id"]))
+    if text is None:
         return '<span class="text"></span>'
-    text = " ".join("".join(stream.pieces(tail.token_ids)).split())
-    begins = "" if len(tail.token_ids) == tail.made else "…"
     caret = '<i class="caret"></i>' if row["state"] == "decode" else ""
-    return f'<span class="text"><bdi dir="ltr">{escape(begins + text)}{caret}</bdi></span>'
+    return f'<span class="text"><bdi dir="ltr">{escape(text)}{caret}</bdi></span>'
+
+
+def texts(tails: dict[int, Tail], pieces: Pieces | None) -> dict[int, str] | None:
+    """What the newest tokens of each say, with "…" for what came before them."""
+    if pieces is None:
+        return None
+    return {request: _said(tail, pieces) for request, tail in tails.items()}
+
+
+def _said(tail: Tail, pieces: Pieces) -> str:
+    begins = "" if len(tail.token_ids) == tail.made else "…"
+    return begins + " ".join("".join(pieces(tail.token_ids)).split())
 
 
 def _latency(value_s: float | None, target_s: float | None) -> str:

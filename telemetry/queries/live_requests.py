@@ -34,7 +34,7 @@ WHERE run_id = $run AND t_ns > $start AND t_ns <= $until AND list_contains($ids,
 GROUP BY request_id"""
 
 _GIVEN = ("label", "prompt_tokens", "cached_tokens", "output_tokens")
-TAIL_TOKENS = 48
+TAIL_TOKENS = 40
 _COMPLETED = ("stop", "length")
 
 
