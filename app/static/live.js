@@ -100,7 +100,7 @@ function unsubscribe(stream, listener) {
 // --- picks ---------------------------------------------------------------------------------------
 
 // A click on a request shows it; the address keeps it, so that a link opens the same view. A second
-// click, or an empty one, lets it go.
+// click, or an empty one, lets it go. The first request of all is number 0.
 function picked() {
   const request = new URLSearchParams(location.search).get("request");
   return request ? { request } : {};
@@ -108,7 +108,7 @@ function picked() {
 
 function pick(request) {
   const query = new URLSearchParams(location.search);
-  if (!request || query.get("request") === `${request}`) query.delete("request");
+  if (`${request}` === "" || query.get("request") === `${request}`) query.delete("request");
   else query.set("request", request);
   const text = query.toString();
   history.replaceState(history.state, "", location.pathname + (text && `?${text}`) + location.hash);
