@@ -215,8 +215,8 @@ def test_a_prompt_answers_in_readable_english(page: Page, server: Server) -> Non
     page.get_by_test_id("stChatInputTextArea").fill("What is the capital of France?")
     page.keyboard.press("Enter")
     page.wait_for_function(
-        "document.querySelector('#ss-answer .ended') && "
-        "document.querySelector('#ss-answer .asked').textContent.includes('France')"
+        "document.querySelector('#ss-answer .answer .ended') && "
+        "document.querySelector('#ss-answer .answer .asked').textContent.includes('France')"
     )
     said = page.inner_text("#ss-answer .said")
     assert "Paris" in said

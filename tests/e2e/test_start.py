@@ -35,7 +35,7 @@ def test_a_page_opened_early_becomes_whole(page: Page, tmp_path: Path) -> None:
         box = page.get_by_placeholder("Ask SmolLM2")
         box.fill("What is a river?")
         box.press("Enter")
-        page.wait_for_selector("#ss-answer .ended")
+        page.wait_for_selector("#ss-answer .answer .ended")
         assert "river" in page.inner_text("#ss-answer .said").lower()
         assert page.get_by_role("combobox", name="Max batch").input_value() == "batch 8"
         server.stop()
