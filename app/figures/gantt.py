@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate, islice, pairwise
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -14,13 +17,17 @@ from app.units import count, duration
 
 HEIGHT_PX = 500
 PHASES = {"prefill": "prefill", "decode": "decode", "recompute": "lost", "padded": "padding"}
+NOT_REPORTED = "Who held which slot is not reported by this source."
 _LANES_DOMAIN = [0.25, 1.0]
 _WAIT_DOMAIN = [0.0, 0.14]
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What the picture covers: by time (seconds before the newest step) or by step number."""
+    """What the picture covers: by time (seconds before the newest step) or by step number.
+
+    reported: whether the source tells who held which lane; else none is drawn as idle.
+    """
 
     span_s: float
     lanes: int
@@ -29,6 +36,7 @@ class Window:
     first_step: int = 0
     last_step: int = 0
     end: str = "the newest step"
+    reported: bool = True
 
     @property
     def ends(self) -> list[float]:
@@ -47,7 +55,7 @@ def gantt(
 ) -> Figure:
     """segments, waiting, hold: from `queries.scheduling`; marks: from `queries.live.marks`."""
     rows = _lanes(segments, window)
-    data = [_idle(rows, window, look)] if window.by == "slot" else []
+    data = [_idle(rows, window, look)] if window.by == "slot" and window.reported else []
     data += _held_and_phases(rows, window, look)
     return _finish(data, rows, waiting, marks, hold, window, look)
 
@@ -184,50 +192,57 @@ def _held(rows: pd.DataFrame, window: Window, look: Theme) -> dict[str, Any]:
     }
 
 
+class _Bar(NamedTuple):
+    """A segment as it is drawn; names of columns of `_lanes`."""
+
+    row: int
+    request_id: int
+    phase: str
+    first_step: int
+    last_step: int
+    x: float
+    length: float
+
+
 def _held_pieces(rows: pd.DataFrame) -> list[tuple[int, float, float]]:
     """(row, x, length) of what others' prefill covers of each gap of a request in its lane.
 
     Prompts that are computed again after a preemption hold others as much.
     """
-    prompts = rows[rows["phase"].isin(("prefill", "recompute"))].sort_values("x")
-    columns = ["first_step", "last_step", "request_id", "x", "length"]
-    ran = list(prompts[columns].itertuples(index=False, name=None))
+    bars = [_Bar(*bar) for bar in zip(*(rows[name].tolist() for name in _Bar._fields), strict=True)]
+    prompts = [bar for bar in bars if bar.phase in ("prefill", "recompute")]
+    prompts.sort(key=lambda bar: bar.first_step)
+    reach = list(accumulate((bar.last_step for bar in prompts), max))
     out: list[tuple[int, float, float]] = []
-    columns = ["row", "request_id", "x", "end", "after", "before"]
-    for row, request, covered, end, after, before in _gaps(rows)[columns].to_numpy().tolist():
-        for first, last, other, start, length in ran:
-            if last < after or first > before or other == request:
-                continue
-            low, high = max(start, covered), min(start + length, end)
-            if high > low:
-                out.append((int(row), low, high - low))
+    for bar, ahead in _gaps(bars):
+        covered = bar.x + bar.length
+        for other in islice(prompts, bisect_right(reach, bar.last_step), None):
+            if other.first_step >= ahead.first_step:
+                break
+            low, high = max(other.x, covered), min(other.x + other.length, ahead.x)
+            if high > low and other.request_id != bar.request_id:
+                out.append((int(bar.row), low, high - low))
                 covered = high
     return out
 
 
-def _gaps(rows: pd.DataFrame) -> pd.DataFrame:
-    """Steps in which a request had no row between two of its own, and nobody else had its lane.
+def _gaps(bars: list[_Bar]) -> Iterator[tuple[_Bar, _Bar]]:
+    """Bars between which a request had no row, and nobody else had its lane.
 
-    Where it begins to recompute it had been preempted: it did not hold its place. Columns: row,
-    request_id, x, end, and the gap's first (after) and last (before) step.
+    Where it begins to recompute it had been preempted: it did not hold its place.
     """
-    ordered = rows.sort_values(["request_id", "first_step"])
-    ahead = ordered.shift(-1)
-    next_in_lane = rows.sort_values("first_step").groupby("row")["first_step"].shift(-1)
-    gap = (ahead["request_id"] == ordered["request_id"]) & (ahead["row"] == ordered["row"])
-    gap &= ahead["first_step"] == next_in_lane.reindex(ordered.index)
-    gap &= ahead["first_step"] > ordered["last_step"] + 1
-    gap &= (ahead["phase"] != "recompute") | (ordered["phase"] == "recompute")
-    return pd.DataFrame(
-        {
-            "row": ordered["row"],
-            "request_id": ordered["request_id"],
-            "x": ordered["x"] + ordered["length"],
-            "end": ahead["x"],
-            "after": ordered["last_step"] + 1,
-            "before": ahead["first_step"] - 1,
-        }
-    )[gap]
+    next_in_lane: dict[int, int] = {}
+    following: dict[tuple[int, int], int] = {}
+    for bar in sorted(bars, key=lambda bar: -bar.first_step):
+        following[bar.row, bar.first_step] = next_in_lane.get(bar.row, -1)
+        next_in_lane[bar.row] = bar.first_step
+    ordered = sorted(bars, key=lambda bar: (bar.request_id, bar.first_step))
+    for bar, ahead in pairwise(ordered):
+        same = ahead.request_id == bar.request_id and ahead.row == bar.row
+        kept = ahead.phase != "recompute" or bar.phase == "recompute"
+        alone = ahead.first_step == following[bar.row, bar.first_step]
+        if same and kept and alone and ahead.first_step > bar.last_step + 1:
+            yield bar, ahead
 
 
 def _finish(
@@ -250,7 +265,10 @@ def _finish(
     data += events.lines(look, marks, 0.5, lanes + 0.5)
     start, end = window.ends
     shape["annotations"] = events.labels(look, marks, end - start, end, **place)
-    if hold and not window.steps and window.by == "slot":
+    if not window.reported:
+        middle = {"x": 0.5, "xref": "paper", "y": lanes / 2 + 0.5}
+        shape["annotations"].append(note(look, NOT_REPORTED, 15, **middle))
+    elif hold and not window.steps and window.by == "slot":
         shape["annotations"].append(_hold_note(hold, lanes, window, look))
     return {"data": data, "layout": shape}
 

@@ -60,19 +60,19 @@ def by_request(state: Map, look: Theme) -> Figure:
     longest = int(used["position"].max()) + 1 if len(used) else 1
     each = max(1, math.ceil(len(rows) * longest / MAX_CELLS))
     columns = math.ceil(nice_ceiling(max(longest, 16)) / each)
-    row_of = {request: i for i, request in enumerate(rows)}
-    at_row = np.asarray(used["request_id"].astype(int).map(row_of), np.int64)
-    at_column: Cells = used["position"].to_numpy(np.int64) // each
-    grid = _grid(used, at_row, at_column, (max(len(rows), 1), columns), state)
+    owners: Cells = used["request_id"].to_numpy(np.int64)
+    at_row, at = np.searchsorted(rows, owners), used["position"].to_numpy(np.int64)
+    grid = _grid(used, at_row, at // each, (max(len(rows), 1), columns), state)
     data = [_cells(grid, look, dx=each, gap=len(rows) <= 64)]
-    data.append(_outlines(_elsewhere(used, row_of), look.idle, "shared, held above"))
-    shared = _runs(used.assign(row=at_row), "position")
+    above = _elsewhere(owners, at, np.asarray(rows, np.int64))
+    data.append(_outlines(above, look.idle, "shared, held above"))
+    shared = _runs(used, at_row, at)
     data.append(_outlines(shared[["row", "start", "end"]], look.text, "shared"))
     shape = layout(look, HEIGHT_PX, margin=_MARGIN, meta={"picks": True})
     title = "block of the sequence" + (f", {each} to a cell" if each > 1 else "")
     shape["xaxis"] = axis(look, title, range=[-0.5, columns * each - 0.5], showgrid=False)
     shape["yaxis"] = _row_axis(rows, look)
-    shape["annotations"] = _counts(shared, len(rows), look) + _preempted(state, row_of, look)
+    shape["annotations"] = _counts(shared, len(rows), look) + _preempted(state, look)
     return {"data": data, "layout": shape}
 
 
@@ -198,24 +198,28 @@ def _text(code: int, owner: int, refs: int, names: dict[int, str]) -> str:
     return f"r-{owner}{shared}" + (f": {names[code]}" if names[code] else "")
 
 
-def _runs(used: pd.DataFrame, along: str) -> pd.DataFrame:
+def _runs(used: pd.DataFrame, at_row: Cells, at: Cells) -> pd.DataFrame:
     """Neighbouring blocks of one row that as many share: row, start, end (exclusive), refs."""
-    shared = used[used["refs"] > 1].sort_values(["row", along])
-    ahead = shared[["row", along, "refs"]].shift()
-    opens = (shared["row"] != ahead["row"]) | (shared["refs"] != ahead["refs"])
-    opens |= shared[along] != ahead[along] + 1
-    parts = shared.groupby(opens.cumsum())
-    ends = parts[along].max() + 1
-    firsts = parts[["row", along, "refs"]].min().rename(columns={along: "start"})
-    return firsts.assign(end=ends)
+    refs: Cells = used["refs"].to_numpy(np.int64)
+    shared = np.flatnonzero(refs > 1)
+    order = shared[np.lexsort((at[shared], at_row[shared]))]
+    row, start, held = at_row[order], at[order], refs[order]
+    opens = np.ones(len(order), bool)
+    opens[1:] = (np.diff(row) != 0) | (np.diff(held) != 0) | (np.diff(start) != 1)
+    first = np.flatnonzero(opens)
+    last = np.append(first[1:], len(order))[: len(first)] - 1
+    ends = {"start": start[first], "end": start[last] + 1}
+    return pd.DataFrame({"row": row[first], **ends, "refs": held[first]})
 
 
-def _elsewhere(used: pd.DataFrame, row_of: dict[int, int]) -> pd.DataFrame:
+def _elsewhere(owners: Cells, at: Cells, rows: Cells) -> pd.DataFrame:
     """What a request has in blocks that are drawn at another: its positions before its own."""
-    first = used.groupby(used["request_id"].astype(int))["position"].min()
-    begun = first[first > 0]
-    rows = [row_of[request] for request in begun.index]
-    return pd.DataFrame({"row": rows, "start": 0, "end": begun.to_numpy()})
+    holding, place = np.unique(owners, return_inverse=True)
+    first = np.full(len(holding), np.iinfo(np.int64).max)
+    np.minimum.at(first, place, at)
+    begun = np.flatnonzero(first > 0)
+    drawn = np.searchsorted(rows, holding[begun])
+    return pd.DataFrame({"row": drawn, "start": 0, "end": first[begun]})
 
 
 def _outlines(boxes: pd.DataFrame, colour: str, name: str) -> dict[str, Any]:
@@ -255,11 +259,11 @@ def _counts(shared: pd.DataFrame, rows: int, look: Theme) -> list[dict[str, Any]
     return made
 
 
-def _preempted(state: Map, row_of: dict[int, int], look: Theme) -> list[dict[str, Any]]:
+def _preempted(state: Map, look: Theme) -> list[dict[str, Any]]:
     """Who is in the middle of its answer and holds nothing."""
     holding = set(state.blocks["request_id"].dropna().astype(int))
-    lost = [r for r in row_of if r not in holding]
+    lost = [row for row, request in enumerate(state.rows) if request not in holding]
     colour = {"color": look.lost, "size": 13}
     side = {"xanchor": "left", "x": -0.4}
     text = "preempted: holds nothing"
-    return [note(look, text, y=row_of[r], **side) | {"font": colour} for r in lost[:MAX_LABELS]]
+    return [note(look, text, y=row, **side) | {"font": colour} for row in lost[:MAX_LABELS]]

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from app.figures.data import Figure, decimals, nice_ceiling, places
-from app.figures.gantt import Window, heat_trace, lane_traces
+from app.figures.gantt import NOT_REPORTED, Window, heat_trace, lane_traces
 from app.theme import CALLOUT_PX, Theme, axis, layout, note
 from app.units import count, duration
 
@@ -143,8 +143,7 @@ def _holds(leg: Leg, place: int, end_s: float, look: Theme) -> list[tuple[float,
     """Slots that wait for others, from when their wait is over."""
     middle = {"x": 0.5, "xref": "paper", "y": leg.slots / 2 + 0.5, "yref": _yref(place)}
     if not leg.reported:
-        text = "Who held which slot is not reported by this source."
-        return [(0.0, note(look, text, CALLOUT_PX, **middle))]
+        return [(0.0, note(look, NOT_REPORTED, CALLOUT_PX, **middle))]
     if leg.hold is None:
         return []
     hold = leg.hold

@@ -97,8 +97,7 @@ def ribbon(tokens: pd.DataFrame, base_s: float | None, look: Theme) -> Figure:
     """
     gaps = tokens[tokens["itl_s"].notna()]
     each = -(-len(gaps) // MAX_BARS) or 1
-    worst = gaps.groupby(gaps["index"] // each)["itl_s"].idxmax()
-    bars = gaps.loc[worst]
+    bars = gaps if each == 1 else gaps.loc[gaps.groupby(gaps["index"] // each)["itl_s"].idxmax()]
     top = nice_ceiling(float(bars["itl_s"].max()) * 1e3 * 1.05) if len(bars) else 1.0
     data = [_bars(bars, each, base_s, look)]
     shape = layout(look, RIBBON_PX, margin={"l": 70, "r": 8, "t": 6, "b": 38}, bargap=0)

@@ -35,7 +35,8 @@ def waterfall(
     rows = requests.assign(row=range(len(requests)))
     rows["zero"] = rows["arrived_s"] if shown.from_arrival else 0.0
     rows["end_s"] = rows["finished_s"].fillna(0.0).clip(upper=0.0)
-    parts = segments.merge(rows[["request_id", "row", "zero"]], on="request_id")
+    at = pd.Index(rows["request_id"]).get_indexer(segments["request_id"])
+    parts = segments.assign(row=at, zero=rows["zero"].to_numpy()[at])
     data = [_life(rows, look), _queue(rows, look), *(_phase(parts, p, look) for p in PHASES)]
     shape = layout(look, HEIGHT_PX, barmode="overlay", margin=_MARGIN, meta={"picks": True})
     shape["xaxis"] = _time_axis(rows, shown, look)

@@ -68,7 +68,7 @@ def _draw_map(
     view: View, reader: Reader, run_id: str, state: Map, params: Params, look: Theme
 ) -> None:
     """The map, or in its place why there is none."""
-    if not queries.reported(reader, run_id):
+    if state.blocks.empty and not queries.reported(reader, run_id):
         text = "Which sequence holds which block is not reported by this source."
         view.html["unmapped"] = empty("No map of the blocks", text)
     elif params.get("map") == "address":
@@ -154,15 +154,14 @@ def _side(
     size: int | None,
     owner: int | None,
 ) -> str:
-    at = f"at {count(found.context)} tokens" if found.context else "no sequence runs"
     fits = f"{count(found.fits)} more" if found.fits is not None else "–"
     room = found.room_share(size)
     told = f"of used KV is room in last blocks ({count(found.room_tokens)} tokens)"
-    saved = "blocks saved by sharing"
+    saved = "blocks saved by sharing" + ("" if found.saved is not None else ": not reported")
     if found.most_shared:
         saved += f" (one has {found.most_shared} holders)"
     items = [
-        (fits, f"sequences fit {at}"),
+        (fits, _fit(found, holders)),
         (percent(room), told if room is not None else "room in last blocks: not reported"),
         (count(found.saved), saved),
         (count(_sum(rows, "evictions")), "blocks evicted in the window"),
@@ -172,6 +171,14 @@ def _side(
         f'<div class="side kv-side">{numbers("KV cache", items)}'
         f"{_owners(blocks, holders, owner)}</div>"
     )
+
+
+def _fit(found: Facts, holders: pd.DataFrame) -> str:
+    """Of what length more sequences fit; a step in which nobody is told was not empty."""
+    if found.context:
+        return f"sequences fit at {count(found.context)} tokens"
+    why = "no sequence runs" if len(holders) else "their length is not reported"
+    return f"sequences fit: {why}"
 
 
 def _owners(blocks: pd.DataFrame, holders: pd.DataFrame, owner: int | None) -> str:

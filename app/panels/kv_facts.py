@@ -18,7 +18,8 @@ class Facts:
 
     context: mean tokens of the sequences in the batch, rounded. fits: how many more of that length
     the blocks that nobody uses would hold. room_tokens: room in last blocks. saved: blocks that
-    would be needed more if nothing were shared. most_shared: holders of the most shared block.
+    would be needed more if nothing were shared, None where blocks are used and none is told.
+    most_shared: holders of the most shared block.
     """
 
     total: int | None
@@ -28,7 +29,7 @@ class Facts:
     context: int | None
     fits: int | None
     room_tokens: int | None
-    saved: int
+    saved: int | None
     most_shared: int
 
     @property
@@ -69,7 +70,7 @@ def facts(
         context=context,
         fits=_fits(total, used, context, block_size),
         room_tokens=_room(held, block_size),
-        saved=int((shared - 1).sum()),
+        saved=None if blocks.empty and used != 0 else int((shared - 1).sum()),
         most_shared=int(shared.max()) if len(shared) else 0,
     )
 

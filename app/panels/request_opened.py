@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -15,6 +16,7 @@ from app.panels.view import Moment, Params, View
 from app.theme import Theme
 from app.units import count, duration, three
 from telemetry.queries import requests as queries
+from telemetry.queries.pauses import Pauses
 from telemetry.reader import Reader
 
 MOST_TOKENS = 600
@@ -26,58 +28,65 @@ def chosen(params: Params) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
 
 
-def show(
-    view: View,
-    reader: Reader,
-    run_id: str,
-    run: dict[str, Any],
-    request_id: int | None,
-    alone: Alone,
-    end_ns: int,
-    look: Theme,
-    moment: Moment,
-) -> None:
-    """Add the opened request to the view; nothing where there is none."""
-    row = None if request_id is None else queries.one(reader, run_id, request_id)
-    if row is None or request_id is None:
-        if request_id is not None:
-            view.html["opened"] = _note(f"r-{request_id} is not a request of this run.")
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a request is looked at with: its run, the pauses, a step alone, and the window's end."""
+
+    reader: Reader
+    run: dict[str, Any]
+    stopped: Pauses
+    alone: Alone
+    end_ns: int
+    moment: Moment
+
+    @property
+    def run_id(self) -> str:
+        return str(self.run["run_id"])
+
+    def row(self, request_id: int) -> dict[str, Any] | None:
+        """From the store, None where the run has no such request."""
+        return queries.one(self.reader, self.run_id, request_id, self.stopped)
+
+
+def show(view: View, request_id: int, row: dict[str, Any] | None, by: Beside, look: Theme) -> None:
+    """Add the opened request to the view. row: of `queries.one`."""
+    if row is None:
+        view.html["opened"] = _note(f"r-{request_id} is not a request of this run.")
         return
-    tokens = queries.tokens(reader, run_id, request_id)
-    spent = _spent(reader, run_id, row, end_ns)
+    tokens = queries.tokens(by.reader, by.run_id, request_id, by.stopped)
+    spent = _spent(row, by)
     view.html["opened"] = _head(row) + _equation(row, tokens)
     if spent is not None:
-        view.figures["split"] = split_bars(_parts(spent), _alone(row, alone), look)
-        view.html["told"] = _told(row, spent, alone)
-        view.html["headline"] = _headline(row, spent, alone)
+        view.figures["split"] = split_bars(_parts(spent), _alone(row, by.alone), look)
+        view.html["told"] = _told(row, spent, by.alone)
+        view.html["headline"] = _headline(row, spent, by.alone)
     else:
-        view.html["told"] = _note(_no_split(reader, run_id, row))
+        view.html["told"] = _note(_no_split(row))
     if tokens.empty:
-        view.html["text"] = _note(_no_tokens(reader, run_id, row))
+        view.html["text"] = _note(_no_tokens(by.reader, by.run_id))
         return
     base = spent.base_s if spent else None
     view.figures["ribbon"] = ribbon(tokens, base, look)
-    view.html["text"] = _text(tokens, base, run, moment)
+    view.html["text"] = _text(tokens, base, by.run, by.moment)
 
 
-def _spent(reader: Reader, run_id: str, row: dict[str, Any], end_ns: int) -> Split | None:
+def _spent(row: dict[str, Any], by: Beside) -> Split | None:
     """None before it is admitted, and where the source reports no sequence steps."""
     if row["admitted_ns"] is None or row["queue_s"] is None:
         return None
-    until = int(row["finished_ns"] or end_ns)
-    slices = queries.slices(reader, run_id, int(row["request_id"]), int(row["admitted_ns"]), until)
+    slices = queries.slices(by.reader, by.run_id, row, by.end_ns, by.stopped)
     if slices["phase"].isna().all():
         return None
     return split(float(row["queue_s"]), slices)
 
 
-def _no_split(reader: Reader, run_id: str, row: dict[str, Any]) -> str:
+def _no_split(row: dict[str, Any]) -> str:
     if row["admitted_ns"] is None:
         return "It still waits: nothing has run for it."
     return "What its steps did for it is not reported by this source."
 
 
-def _no_tokens(reader: Reader, run_id: str, row: dict[str, Any]) -> str:
+def _no_tokens(reader: Reader, run_id: str) -> str:
     if queries.reported(reader, run_id)["tokens"]:
         return "It has emitted no token yet."
     return "Single tokens are not reported by this source."

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from app.figures.data import known
 from app.figures.select import by_time
 from app.figures.waterfall import ROWS, Axis, waterfall
 from app.panels import request_opened as opened
@@ -21,6 +20,7 @@ from app.theme import Theme
 from app.units import count
 from telemetry.queries import live, roofline
 from telemetry.queries import requests as queries
+from telemetry.queries.pauses import pauses_of
 from telemetry.reader import Reader
 
 SPAN_S = 30.0
@@ -45,9 +45,12 @@ def panels(
     run, shown = live.run(reader, run_id), window(reader, run_id, params, SPAN_S)
     if run is None or shown is None:
         return waiting_view()
-    rows = queries.seen(reader, run_id, shown.start_ns, shown.end_ns)
+    stopped = pauses_of(reader, run_id)
+    lived = queries.lived(reader, run_id, shown.start_ns, shown.end_ns, stopped)
+    rows = queries.placed(lived, shown.end_ns, stopped)
     alone = _alone(reader, run_id, run)
-    rows["slowdown"] = [_slowdown(r, alone) for r in rows.to_dict("records")]
+    took = zip(lived, rows["elapsed_s"], strict=True)
+    rows["slowdown"] = [_slowdown(row, elapsed_s, alone) for row, elapsed_s in took]
     listed = ordered(matching(rows, params), params)
     chosen = opened.chosen(params)
     request = chosen if chosen is not None else _slowest(listed)
@@ -59,7 +62,10 @@ def panels(
         return view
     _list(view, reader, run_id, listed, shown, request, params, look)
     view.html["listed"] = _listed(len(listed), len(rows))
-    opened.show(view, reader, run_id, run, request, alone, shown.end_ns, look, moment)
+    if request is not None:
+        by = opened.Beside(reader, run, stopped, alone, shown.end_ns, moment)
+        row = next((r for r in lived if r["request_id"] == request), None) or by.row(request)
+        opened.show(view, request, row, by, look)
     view.html.setdefault("headline", headline(*_summary(rows)))
     return view
 
@@ -75,12 +81,12 @@ def _alone(reader: Reader, run_id: str, run: dict[str, Any]) -> Alone:
     return Alone.of(queries.step_alone(reader, run_id), decode, peaks_of(run))
 
 
-def _slowdown(row: dict[Any, Any], alone: Alone) -> float | None:
+def _slowdown(row: dict[str, Any], elapsed_s: float, alone: Alone) -> float | None:
     """Its time so far over its time alone; None before its first token."""
-    took = known(row["e2el_s"]) or known(row["elapsed_s"])
+    took = row["e2el_s"] or elapsed_s
     output = int(row["output_tokens"] or 0)
     by_itself = alone.total_s(row["own_prefill_s"], int(row["prompt_tokens"]), output)
-    return took / by_itself if took is not None and by_itself else None
+    return took / by_itself if by_itself else None
 
 
 def matching(rows: pd.DataFrame, params: Params) -> pd.DataFrame:

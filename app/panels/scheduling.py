@@ -61,15 +61,15 @@ def _gantt(
     end_ns, span, steps = shown.end_ns, shown.span_s, params.get("x") == "steps"
     rows = queries.segments(reader, run_id, end_ns, span, by)
     queue = queries.waiting(reader, run_id, end_ns, span)
-    last = live.newest(reader, run_id, shown.last_step) or {}
     covers = Window(
         span,
-        int(last["batch_slots"]),
+        queries.slots(reader, run_id, shown.last_step),
         by,
         steps,
         shown.first_step,
         shown.last_step,
         "the newest step" if shown.follows else f"the end of step {count(shown.last_step)}",
+        reported=bool(len(rows)) or queries.reported(reader, run_id),
     )
     if len(rows) > queries.MAX_SEGMENTS:
         cells = queries.heat(reader, run_id, end_ns, span, by)

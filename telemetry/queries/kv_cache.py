@@ -18,29 +18,26 @@ MAX_BARS = 240
 _LOOK_BACK = 4000
 _END = "(t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT))"
 
-# Changes of one step on one block were made in the order of their rows.
-_HELD = """
-newest AS (
-    SELECT block, max(rowid) AS row FROM blocks WHERE run_id = $run AND step <= $step GROUP BY block
-), held AS (
-    SELECT b.block, b.state, b.request_id, b."references", b.position
-    FROM blocks b JOIN newest n ON n.row = b.rowid WHERE b.state <> 'free'
-)"""
-
 
 def blocks(reader: Reader, run_id: str, step: int) -> pd.DataFrame:
     """Blocks that are not free after a step: block, state, request_id, refs, position.
 
-    Of a cached block request_id is NULL and refs 0. Ordered by block.
+    Of a cached block request_id is NULL and refs 0. Ordered by block. Changes of one step on one
+    block were made in the order of their rows.
     """
-    sql = f"""
-    WITH {_HELD.strip()}
-    SELECT block, state, request_id, "references" AS refs,
-           coalesce(position, row_number() OVER (PARTITION BY request_id ORDER BY block) - 1)
-             AS position
-    FROM held ORDER BY block
+    sql = """
+    WITH newest AS (
+        SELECT block, max(rowid) AS row FROM blocks WHERE run_id = $run AND step <= $step
+        GROUP BY block
+    )
+    SELECT b.block, b.state, b.request_id, b."references" AS refs, b.position
+    FROM blocks b JOIN newest n ON n.row = b.rowid WHERE b.state <> 'free' ORDER BY b.block
     """
-    return reader.frame(sql, {"run": run_id, "step": step})
+    held = reader.frame(sql, {"run": run_id, "step": step})
+    if held["position"].isna().any():
+        in_order = held.groupby("request_id", dropna=False).cumcount()
+        held["position"] = held["position"].fillna(in_order)
+    return held.astype({"position": "int64"})
 
 
 def holders(reader: Reader, run_id: str, step: int) -> pd.DataFrame:

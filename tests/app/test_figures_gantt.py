@@ -60,6 +60,17 @@ def test_neighbours_in_a_lane_differ(reader: Reader, end_ns: int) -> None:
         assert not (joined & same).any()
 
 
+def test_a_long_window_is_read_in_pieces(
+    reader: Reader, end_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for lane in ("slot", "request"):
+        whole = queries.segments(reader, RUN_ID, end_ns, SPAN_S, lane)
+        with monkeypatch.context() as patched:
+            patched.setattr(queries, "_STEPS_AT_ONCE", 37)
+            pieces = queries.segments(reader, RUN_ID, end_ns, SPAN_S, lane)
+        pd.testing.assert_frame_equal(pieces, whole)
+
+
 def test_one_trace_a_phase_in_its_colour(reader: Reader, end_ns: int) -> None:
     figure = draw(reader, end_ns)
     assert trace(figure, "prefill")["marker"]["color"] == LIGHT.prefill

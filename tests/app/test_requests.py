@@ -16,11 +16,13 @@ from app.panels.request_time import Alone, split
 from app.panels.view import RECORDED
 from app.theme import DARK, LIGHT
 from telemetry.queries import requests as queries
+from telemetry.queries.pauses import Pauses, pauses_of
 from telemetry.reader import Reader
 from telemetry.store import Store
 from tests.app.synthetic import RUN_ID, Simulation
 
 ALL = {"first": "0", "last": "967"}
+NEVER = Pauses([], [], [])
 
 
 def trace(figure: dict[str, Any], name: str) -> dict[str, Any]:
@@ -93,7 +95,7 @@ def test_the_slowest_over_their_time_alone_come_first(reader: Reader) -> None:
     ]
     assert shares == sorted(shares, reverse=True)
     first = rows_of(figure)[0]
-    row = queries.one(reader, RUN_ID, first)
+    row = queries.one(reader, RUN_ID, first, NEVER)
     alone = queries.step_alone(reader, RUN_ID)
     assert row is not None
     assert alone["alone_n"] >= 5
@@ -118,7 +120,7 @@ def test_filters(reader: Reader) -> None:
 
 def test_a_window_shows_who_lived_in_it(reader: Reader) -> None:
     start, end = reader.rows("SELECT t_start_ns FROM steps WHERE step IN (300, 400) ORDER BY step")
-    rows = queries.seen(reader, RUN_ID, start[0], end[0])
+    rows = queries.placed(queries.lived(reader, RUN_ID, start[0], end[0], NEVER), end[0], NEVER)
     want = reader.rows(
         "SELECT request_id FROM requests WHERE arrived_ns <= $end AND finished_ns >= $start "
         f"ORDER BY request_id DESC LIMIT {queries.MOST_REQUESTS}",
@@ -131,7 +133,7 @@ def test_a_window_shows_who_lived_in_it(reader: Reader) -> None:
 
 
 def test_the_identity_with_its_numbers(reader: Reader) -> None:
-    row = queries.one(reader, RUN_ID, 30)
+    row = queries.one(reader, RUN_ID, 30, NEVER)
     assert row is not None
     html = shown(reader, request="30").html["opened"]
     more = row["output_tokens"] - 1
@@ -142,9 +144,9 @@ def test_the_identity_with_its_numbers(reader: Reader) -> None:
 
 @pytest.mark.parametrize("request_id", [0, 15, 30, 61])
 def test_the_parts_are_the_whole(reader: Reader, request_id: int) -> None:
-    row = queries.one(reader, RUN_ID, request_id)
+    row = queries.one(reader, RUN_ID, request_id, NEVER)
     assert row is not None
-    life = queries.slices(reader, RUN_ID, request_id, row["admitted_ns"], row["finished_ns"])
+    life = queries.slices(reader, RUN_ID, row, row["finished_ns"], NEVER)
     parts = split(row["queue_s"], life)
     assert parts.total == pytest.approx(row["e2el_s"], abs=1e-6)
     view = shown(reader, request=str(request_id))
@@ -211,7 +213,7 @@ def test_tokens_are_text_with_what_each_cost(reader: Reader) -> None:
     moment = replace(RECORDED, pieces=lambda ids: [f"<{i}>" for i, _ in enumerate(ids)])
     view = page.panels(reader, RUN_ID, {**ALL, "request": "30"}, DARK, moment)
     text = view.html["text"]
-    rows = queries.tokens(reader, RUN_ID, 30)
+    rows = queries.tokens(reader, RUN_ID, 30, NEVER)
     assert text.count("<span") == len(rows)
     assert "&lt;1&gt;" in text
     second = rows.iloc[1]
@@ -253,7 +255,7 @@ def test_prompts_of_all_steps_of_a_gap_count(store: Store) -> None:
         simulation.rows[table] = [r for r in rows if r["request_id"] != 0 or r["step"] != 4]
     simulation.rows["steps"][4]["prefill_tokens"] = 900
     simulation.write(store)
-    rows = queries.tokens(store.reader(), RUN_ID, 0).set_index("step")
+    rows = queries.tokens(store.reader(), RUN_ID, 0, NEVER).set_index("step")
     assert rows.loc[5, "prompt_tokens"] == 900
     assert rows.loc[3, "prompt_tokens"] == 0
 
@@ -264,6 +266,40 @@ def test_the_split_names_its_parts() -> None:
     assert [t["name"] for t in figure["data"]] == names
     assert [t["base"][0] for t in figure["data"]] == [0, 1, 1.5, 0]
     assert "pattern" in figure["data"][2]["marker"]
+
+
+def paused_run() -> Simulation:
+    """Twelve requests on three slots; paused twice, once while some wait."""
+    made = Simulation(slots=3)
+    made.arrive(12)
+    for number in range(200):
+        if number in (4, 30):
+            made.event("pause")
+            made.now_ns += 2_000_000_000
+            made.event("resume")
+        made.advance()
+    return made
+
+
+def test_latencies_are_those_of_the_views_with_pauses_too(store: Store) -> None:
+    paused_run().write(store)
+    reader = store.reader()
+    stopped = pauses_of(reader, RUN_ID)
+    assert len(stopped.starts) == 2
+    end_ns = reader.value("SELECT max(t_ns) FROM tokens")
+    rows = queries.lived(reader, RUN_ID, 0, end_ns, stopped)
+    assert len(rows) == 12
+    names = ("queue_s", "ttft_s", "decode_s", "e2el_s", "tpot_s")
+    for row in rows:
+        where = f"WHERE request_id = {row['request_id']}"
+        want = reader.row(f"SELECT {', '.join(names)} FROM request_latency {where}")
+        assert {name: row[name] for name in names} == want
+        gaps = reader.rows(f'SELECT "index", itl_s FROM itl {where} ORDER BY "index"')
+        told = queries.tokens(reader, RUN_ID, row["request_id"], stopped).dropna(subset="itl_s")
+        assert list(zip(told["index"], told["itl_s"], strict=True)) == gaps
+        spent = queries.slices(reader, RUN_ID, row, end_ns, stopped)["slice_s"].sum()
+        assert row["queue_s"] + spent == pytest.approx(row["e2el_s"], abs=1e-6)
+    assert any(row["queue_s"] > 1 for row in rows)  # without the pauses: they are longer
 
 
 # --- what is not reported ---
