@@ -124,8 +124,10 @@ def anatomy(reader: Reader, run_id: str, newest: int) -> pd.DataFrame:
         order = near[np.lexsort((step[near], t_step_s[near]))]
         at = order[(len(order) + 1) // 2 - 1]
         middle[int(step[at])] = (len(order), float(end_ns.max() - ends.max()) / 1e9)
-    sql = f"SELECT {_ANATOMY} FROM steps WHERE run_id = $run AND step IN (SELECT unnest($steps))"
-    frame = reader.frame(f"{sql} ORDER BY phase", {"run": run_id, "steps": list(middle)})
+    # Literals, which DuckDB prunes by; a list that it is given costs a join.
+    steps = ", ".join(str(s) for s in middle) or "NULL"
+    sql = f"SELECT {_ANATOMY} FROM steps WHERE run_id = $run AND step IN ({steps}) ORDER BY phase"
+    frame = reader.frame(sql, {"run": run_id})
     found = [middle[int(s)] for s in frame["step"]]
     return frame.assign(n=[n for n, _ in found], age_s=[age_s for _, age_s in found])
 
@@ -190,27 +192,27 @@ def strip(
         binned, wide = f"t_start_ns // {int(width_s * 1e9)}", f"t_step_s > {width_s!r}"
     sql = f"""
     WITH window_steps AS (
-        SELECT *, CAST({binned} AS BIGINT) AS bin,
+        SELECT step, t_start_ns, t_step_s, phase, t_host_s, n_running, prefill_tokens,
+               decode_tokens, prefix_hit_tokens AS cached_tokens, recomputed_tokens AS lost_tokens,
+               involuntary_switches, CAST({binned} AS BIGINT) AS bin,
                prefill_tokens + decode_tokens + recomputed_tokens + prefix_hit_tokens AS all_tokens
         FROM steps WHERE run_id = $run AND t_start_ns >= $since AND t_start_ns < $end
     ), bars AS (
-        SELECT bin, count(*) AS n, arg_max(step, t_step_s) AS step,
-               arg_max(t_start_ns, t_step_s) AS t_start_ns, max(t_step_s) AS t_step_s,
-               arg_max(phase, t_step_s) AS phase, arg_max(t_host_s, t_step_s) AS t_host_s,
-               arg_max(n_running, t_step_s) AS n_running,
-               arg_max(prefill_tokens, all_tokens) AS prefill_tokens,
-               arg_max(decode_tokens, all_tokens) AS decode_tokens,
-               arg_max(prefix_hit_tokens, all_tokens) AS cached_tokens,
-               arg_max(recomputed_tokens, all_tokens) AS lost_tokens,
-               max(involuntary_switches) AS involuntary_switches
+        SELECT bin, count(*) AS n, max(involuntary_switches) AS involuntary_switches,
+               arg_max(struct_pack(step, t_start_ns, t_step_s, phase, t_host_s, n_running),
+                       t_step_s) AS longest,
+               arg_max(struct_pack(prefill_tokens, decode_tokens, cached_tokens, lost_tokens),
+                       all_tokens) AS fullest
         FROM window_steps GROUP BY bin
+    ), opened AS (
+        SELECT bin, n, involuntary_switches, unnest(longest), unnest(fullest) FROM bars
     )
     SELECT step, n, phase, t_step_s, t_host_s, n_running, prefill_tokens, decode_tokens,
            cached_tokens, lost_tokens, involuntary_switches,
            CASE WHEN {wide} THEN (t_start_ns - $end) / 1e9 + t_step_s / 2
                 ELSE ((bin + 0.5) * $bin_ns - $end) / 1e9 END AS x_s,
            CASE WHEN {wide} THEN t_step_s ELSE $bin_ns / 1e9 END AS width_s
-    FROM bars ORDER BY bin
+    FROM opened ORDER BY bin
     """
     since, bin_ns = since_ns(end_ns, span_s), int((width_s or 0.0) * 1e9)
     return reader.frame(sql, {"run": run_id, "since": since, "end": end_ns, "bin_ns": bin_ns})
