@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.figures.data import Figure, known, nice_ceiling, numbers, significant
+from app.figures.data import Figure, known, nice_ceiling, numbers, records, significant
 from app.theme import TEXT_PX, Theme, axis, hatched, layout, note
 from app.units import duration, three
 
@@ -134,7 +134,7 @@ def _bars(bars: pd.DataFrame, each: int, base_s: float | None, look: Theme) -> d
         "width": each,
         "y": numbers(bars["itl_s"], 4, 1e3),
         "marker": {
-            "color": [look.fill(tone(gap, base_s)) for gap in bars.to_dict("records")],
+            "color": [look.fill(tone(gap, base_s)) for gap in records(bars)],
             "line": {"width": 1 if len(bars) <= 80 else 0, "color": look.background},
         },
         "text": [_text(*row) for row in tells],

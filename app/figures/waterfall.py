@@ -59,15 +59,16 @@ def _time_axis(rows: pd.DataFrame, shown: Axis, look: Theme) -> dict[str, Any]:
 
 
 def _row_axis(rows: pd.DataFrame, opened: int | None, look: Theme) -> dict[str, Any]:
-    names = [_name(r, r["request_id"] == opened) for r in rows.to_dict("records")]
+    each = zip(rows["request_id"].tolist(), rows["slowdown"].tolist(), strict=True)
+    names = [_name(request, slowdown, request == opened) for request, slowdown in each]
     ends = [max(len(rows), 10) - 0.4, -0.6]
     plain: dict[str, Any] = {"showgrid": False, "showline": False, "ticks": "", "fixedrange": True}
     return axis(look, tickvals=rows["row"].tolist(), ticktext=names, range=ends, **plain)
 
 
-def _name(row: dict[Any, Any], opened: bool) -> str:
-    slowdown = known(row["slowdown"])
-    text = f"r-{row['request_id']}" + (f" × {three(slowdown)}" if slowdown is not None else "")
+def _name(request: int, slowdown: float | None, opened: bool) -> str:
+    times = known(slowdown)
+    text = f"r-{request}" + (f" × {three(times)}" if times is not None else "")
     return f"<b>{text}</b>" if opened else text
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.figures.data import known
+from app.figures.data import known, records
 from app.figures.request_parts import ribbon, split_bars, tone
 from app.panels.markup import headline
 from app.panels.request_time import Alone, Split, split
@@ -189,8 +189,7 @@ def _text(tokens: pd.DataFrame, base: float | None, run: dict[str, Any], moment:
     pieces = (
         moment.pieces(ids)[-len(kept) :] if moment.pieces else [f"{i} " for i in kept["token_id"]]
     )
-    rows = zip(kept.to_dict("records"), pieces, strict=True)
-    spans = "".join(_token({str(k): v for k, v in row.items()}, p, base) for row, p in rows)
+    spans = "".join(_token(*row, base) for row in zip(records(kept), pieces, strict=True))
     notes = []
     if not moment.pieces:
         notes.append(f"The tokenizer of {escape(str(run['model']))} is not at hand: token ids.")

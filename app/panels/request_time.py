@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.figures.data import known
+from app.figures.data import known, records
 from app.figures.plane import Decode, Peaks
 from app.units import count, three
 from engine.physics.roofline import decode_compute_time_s, decode_memory_time_s
@@ -98,8 +98,8 @@ def split(queue_s: float, slices: pd.DataFrame) -> Split:
     """slices: from `queries.requests.slices`, from its admission to its end."""
     base = _base(slices)
     spent = {"own": 0.0, "others": 0.0, "decode": 0.0, "lost": 0.0, "held": 0.0}
-    for row in slices.to_dict("records"):
-        for name, seconds in _causes({str(k): v for k, v in row.items()}, base):
+    for row in records(slices):
+        for name, seconds in _causes(row, base):
             spent[name] += seconds
     return Split(queue_s, **spent, base_s=base)
 

@@ -33,7 +33,8 @@ class Pauses:
 
     def ran_ns(self, since_ns: int, to_ns: int) -> int:
         """From one instant to another, without the time paused."""
-        return to_ns - self.paused_before(to_ns) - (since_ns - self.paused_before(since_ns))
+        paused_ns = self.paused_before(to_ns) - self.paused_before(since_ns) if self.starts else 0
+        return to_ns - since_ns - paused_ns
 
     def ran(self, since_ns: int | None, to_ns: int | None) -> float | None:
         """As ran_ns, seconds; None where one of them has not happened."""
