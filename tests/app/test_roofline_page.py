@@ -11,12 +11,12 @@ import pytest
 
 from app.figures.crossover import crossover, intensity
 from app.figures.plane import Decode, Peaks
-from app.panels import roofline, roofline_compare
+from app.panels import roofline, roofline_compare, roofline_text
 from app.panels.roofline_cost import decode_of, experts_of
 from app.panels.view import View
 from app.theme import LIGHT
 from app.units import count, duration, percent, si, three
-from engine.physics.catalogue import find_device, find_model
+from engine.physics.catalogue import devices, find_device, find_model
 from engine.physics.cost import ChunkWork, StepCost, count_step, times
 from engine.physics.model_spec import ModelSpec
 from engine.physics.roofline import decode_intensity
@@ -329,3 +329,45 @@ def test_a_prompt_leaves_the_point_on_the_newest_decode(reader: Reader) -> None:
     assert trace(view.figures["crossover"], "live")["y"] == [
         pytest.approx(before["t_step_s"] * 1e3, rel=1e-3)
     ]
+
+
+def step_record(spec: ModelSpec, batch: int, context: int) -> dict[str, Any]:
+    """As `queries.roofline.selected` has a decode step that took twice its floor."""
+    cost = decodes(spec, batch, context)
+    real = times(cost, 989e12, 3.35e12)
+    took = {name: getattr(real, name) for name in ("t_compute_s", "t_memory_s")}
+    none = dict.fromkeys(("prefill_tokens", "recomputed_tokens", "padded_tokens"), 0)
+    counts = {"step": 7, "decode_seqs": batch, "decode_tokens": batch, **none}
+    moved = {"weight_bytes": cost.weight_bytes, "kv_bytes": cost.kv_bytes}
+    work = {"flops": cost.flops, "intensity": cost.intensity, **moved}
+    parts = {"t_step_s": 2 * (real.floor_s or 0.0), "t_inefficiency_s": None, "t_host_s": 1e-4}
+    return {**counts, **work, **took, **parts}
+
+
+def test_a_step_of_a_mixture_tells_of_the_experts_it_reads() -> None:
+    decode, peaks = of_mixtral()
+    experts, moe = experts_of(run_of(MIXTRAL), MIXTRAL), MIXTRAL.moe
+    assert experts is not None
+    assert moe is not None
+    for batch, reason in ((3, "experts that no other row needs"), (64, "weights are read anyway")):
+        text = roofline_text.explained(step_record(MIXTRAL, batch, 512), peaks, decode, experts, ())
+        assert f"about {three(moe.touched(batch))} of 8 experts a layer" in text
+        assert reason in text
+        before, after = (
+            times(decodes(MIXTRAL, b, 512), peaks.flops, peaks.bandwidth).floor_s or 0.0
+            for b in (batch, batch + 1)
+        )
+        said = text.split("would add ")[1].split(" (")[0].split()
+        assert float(said[0]) * {"µs": 1e-6, "ms": 1e-3}[said[1]] == pytest.approx(
+            after - before, rel=0.02
+        )
+        assert "50.0% of its roof" in text
+
+
+@pytest.mark.parametrize("device", list(devices()))
+def test_every_device_can_stand_beside_every_run(device: str, calibrated: Reader) -> None:
+    for scale in ("absolute", "normalised"):
+        view = page(calibrated, compare_device=device, compare_dtype="fp32", scale=scale)
+        json.dumps(view.figures, allow_nan=False)
+        assert "(datasheet)" in texts(view.figures["roofline"]) or scale == "normalised"
+        assert " at least, ×" in view.html["why"]
