@@ -2,8 +2,8 @@
 
 Interference is defined per gap (design.md, Vocabulary): every step that ran between two tokens of a
 stream counts, also one that the stream had no part in. The loss of a gap is its time minus its
-baseline, the time of a decode-only step at like batch and context. Parts of a query, so that the
-views over whole runs and a page's window of steps say the same.
+baseline, the time of a decode-only step at like batch and context. A page's window of steps says
+the same on columns (telemetry/gap_window.py).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ran AS (
   SELECT run_id, step, t_step_s, phase, involuntary_switches AS switches,
          linear_flops::DOUBLE AS linear_flops, attention_flops::DOUBLE AS attention_flops,
          t_compute_s / nullif(flops, 0) AS s_per_flop, greatest(t_compute_s, t_memory_s) AS floor_s
-  FROM steps WHERE {pool}),
+  FROM steps),
 parts AS (
   SELECT run_id, step, request_id, phase, tokens, context_tokens,
          tokens::BIGINT * computed_context_tokens + tokens::BIGINT * (tokens + 1) // 2 AS attended
-  FROM sequence_steps WHERE {pool}),
+  FROM sequence_steps),
 loads AS (
   SELECT run_id, step, count(*) FILTER (phase IN ('decode', 'padded')) AS batch,
          coalesce(sum(context_tokens) FILTER (phase IN ('decode', 'padded')), 0)::BIGINT
@@ -51,7 +51,7 @@ prompts AS (
 _SPANS = """
 spans AS (
   SELECT run_id, after_step, step, t_ns, itl_ns, count(*) AS gaps, list(request_id) AS streams
-  FROM itl WHERE {gaps} GROUP BY ALL),
+  FROM itl GROUP BY ALL),
 stretches AS (SELECT DISTINCT run_id, after_step, step FROM spans),
 blamed AS (
   SELECT w.run_id, w.after_step, w.step, p.request_id AS culprit_id, sum(p.flops) AS flops,
@@ -136,42 +136,18 @@ judged AS (
   LEFT JOIN hosts h USING (run_id, after_step, step)
   LEFT JOIN paces p ON p.run_id = w.run_id)"""
 
-EVERY, WINDOW = "true", "run_id = $run AND step BETWEEN $first AND $last"
-# The requests that have gaps there are known before: so their earlier tokens are found at once.
-_GAPS = f"{WINDOW} AND request_id BETWEEN $oldest AND $newest"
-_WINDOW_POOL = f"run_id = $run AND step BETWEEN $first - {POOL_STEPS} AND $last"
-
-
-def judged(gaps: str = EVERY, pool: str = EVERY) -> str:
-    """WITH … of `judged`, one row per kind of gap, and `blamed`, its culprits.
-
-    gaps and pool: conditions on the steps in which gaps end, and on those that are looked at.
-    """
-    parts = (_LOADS, _PROMPTS, _SPANS, _BASELINES, _JUDGED)
-    return "WITH " + ",".join(parts).replace("{gaps}", gaps).replace("{pool}", pool)
-
-
-def judged_window() -> str:
-    """As judged, for the gaps that end in steps $first to $last of $run.
-
-    $oldest and $newest: the first and the last of the requests that emit a token there.
-    """
-    return judged(_GAPS, _WINDOW_POOL)
-
-
-def prompts_window() -> str:
-    """WITH … of `prompts`, one row per step and request with prompt tokens in the same window."""
-    return "WITH " + ",".join((_LOADS, _PROMPTS)).replace("{pool}", WINDOW)
-
+_PARTS = (_LOADS, _PROMPTS, _SPANS, _BASELINES, _JUDGED)
+# WITH … of `judged`, one row per kind of gap, and `blamed`, its culprits.
+_WITH = "WITH " + ",".join(_PARTS)
 
 INTERFERENCE_SQL = f"""
-{judged()}
+{_WITH}
 SELECT g.run_id, g.request_id, g."index", g.after_step, g.step, g.t_ns, j.itl_s, j.batch,
        j.kv_tokens, j.baseline_s, j.baseline_from, j.interference_s, j.inflation, j.cause
 FROM itl g JOIN judged j USING (run_id, after_step, step, t_ns, itl_ns)"""
 
 BLAME_SQL = f"""
-{judged()}
+{_WITH}
 SELECT g.run_id, g.request_id, g."index", g.step, b.culprit_id,
        b.flops / j.prompt_flops AS share, share * j.interference_s AS lost_s
 FROM itl g JOIN judged j USING (run_id, after_step, step, t_ns, itl_ns)

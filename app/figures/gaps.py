@@ -29,6 +29,7 @@ def is_bad(gaps: pd.DataFrame) -> pd.Series[bool]:
 
 def gap_traces(gaps: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
     """gaps: rows of `queries.interference.gaps`, and x_s."""
+    gaps = gaps[["x_s", "itl_s", "baseline_s", "inflation", "gaps", "step", "cause"]]
     bad = is_bad(gaps)
     open_ = gaps["inflation"].isna() & (gaps["cause"] == "prefill")
     worse = gaps[bad]

@@ -125,8 +125,8 @@ def _side(reader: Reader, found: sides.Found, letter: str, standing_: str) -> Si
     covered = None
     if focus and focus.start_s is not None and focus.end_s is not None:
         covered = (focus.start_s, focus.end_s)
-    where = (s.run_id, s.first, s.last)
-    drawn = lanes_of(reader, where, s.start_ns, s.span_s, found.gaps)
+    injected = queries.injected(reader, s.run_id)
+    drawn = lanes_of(found.window, found.gaps, injected, s.start_ns, s.span_s)
     missing = ""
     if not found.reported["sequence_steps"]:
         missing = "who shared a step is not reported by this source: no baseline, no blame"

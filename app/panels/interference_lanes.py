@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from telemetry.queries import interference as queries
-from telemetry.reader import Reader
+from telemetry.gap_window import Window
 
 BINS = 100
 _Ints = npt.NDArray[np.int64]
@@ -30,10 +29,11 @@ class Lanes:
 
 
 def lanes(
-    reader: Reader, run: tuple[str, int, int], start_ns: int, span_s: float, gaps: pd.DataFrame
+    window: Window, gaps: pd.DataFrame, injected: list[int], start_ns: int, span_s: float
 ) -> Lanes:
-    """Of the steps first to last of a run. gaps: theirs, with their baselines."""
-    steps, emitted = queries.window_steps(reader, *run), queries.emissions(reader, *run)
+    """Of the window's steps. gaps: theirs, with their baselines; injected: who is no stream."""
+    steps, emitted = window.steps_shown(), window.emissions()
+    emitted = emitted[~np.isin(emitted["request_id"].to_numpy(), injected)]
     steps["start_s"] = (steps["start_ns"] - start_ns) / 1e9
     steps["end_s"] = (steps["end_ns"] - start_ns) / 1e9
     place = np.searchsorted(steps["step"].to_numpy(), emitted["step"].to_numpy())

@@ -13,6 +13,9 @@ from app.figures.data import known, records
 from app.figures.gaps import is_bad
 from app.panels.interference_blame import Blame, blamed
 from app.panels.interference_lanes import begins, of_islands
+from telemetry.gap_window import Window, read_window
+from telemetry.gap_window import gaps as judge
+from telemetry.gap_window import prompts as prompts_of
 from telemetry.queries import interference as queries
 from telemetry.reader import Reader
 
@@ -33,6 +36,7 @@ class Found:
     """What was found in a stretch."""
 
     stretch: Stretch
+    window: Window
     gaps: pd.DataFrame
     prompts: pd.DataFrame
     blames: tuple[Blame, ...]
@@ -79,14 +83,17 @@ class Found:
 def found(reader: Reader, stretch: Stretch) -> Found:
     """Everything the page says about a stretch, but for its lanes."""
     where = stretch.run_id, stretch.first, stretch.last
-    gaps = queries.gaps(reader, *where)
+    window = read_window(reader, *where)
+    asked = prompts_of(window)
+    gaps = judge(window, asked)
     gaps["x_s"] = (gaps["t_ns"] - stretch.start_ns) / 1e9
-    prompts = queries.prompts(reader, *where, stretch.start_ns)
+    prompts = queries.prompts(window, asked, stretch.start_ns)
     ids = [int(i) for i in prompts["request_id"].unique()]
     blames = blamed(gaps, prompts, queries.requests(reader, stretch.run_id, ids))
     set_to = queries.settings(reader, stretch.run_id, _telling_step(stretch, blames, prompts)) or {}
     return Found(
         stretch,
+        window,
         gaps,
         prompts,
         blames,

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from telemetry.interference import judged_window, prompts_window
+from telemetry.gap_window import Window, read_window
+from telemetry.gap_window import gaps as judge
+from telemetry.gap_window import prompts as asked
 from telemetry.reader import Reader
 
 MAX_STEPS = 4_000
 """A longer window is cut to its newest steps."""
 LABEL = "inject"
 _END = "(t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT))"
-_WINDOW = "run_id = $run AND step BETWEEN $first AND $last"
 
 
 def newest_inject(reader: Reader, run_id: str) -> dict[str, Any] | None:
@@ -65,43 +67,31 @@ def settings(reader: Reader, run_id: str, step: int) -> dict[str, Any] | None:
     return reader.row(sql, {"run": run_id, "step": step})
 
 
-def _window(run_id: str, first: int, last: int) -> dict[str, Any]:
-    return {"run": run_id, "first": first, "last": last}
-
-
 def gaps(reader: Reader, run_id: str, first: int, last: int) -> pd.DataFrame:
     """Kinds of gaps, by time: gaps with the same steps and times are one row, `gaps` of them.
 
     after_step, step, t_ns, itl_s, gaps, batch, baseline_s, baseline_from, interference_s,
     inflation, prompt_flops, cause: see the view `interference`. streams: the requests that had
-    them, where prompt tokens ran in them (else NULL).
+    them.
     """
-    sql = f"""{judged_window()}
-    SELECT after_step, step, t_ns, itl_s, gaps, batch, baseline_s,
-           baseline_from, interference_s, inflation, prompt_flops, cause,
-           CASE WHEN prompt_flops IS NOT NULL THEN streams END AS streams
-    FROM judged ORDER BY t_ns, itl_s
-    """
-    window = _window(run_id, first, last)
-    return reader.frame(sql, {**window, **emitting(reader, window)})
+    window = read_window(reader, run_id, first, last)
+    return judge(window, asked(window))
 
 
-def emitting(reader: Reader, window: dict[str, Any]) -> dict[str, Any]:
-    """oldest and newest: the first and the last request that emitted a token in a window (NULL:
-    none did), which `judged_window` asks for."""
-    sql = f"SELECT min(request_id) AS oldest, max(request_id) AS newest FROM tokens WHERE {_WINDOW}"
-    return reader.row(sql, window) or {}
+def prompts(window: Window, rows: pd.DataFrame, start_ns: int) -> pd.DataFrame:
+    """Of `gap_window.prompts` those of the window itself, with start_s and end_s of their steps."""
+    shown = rows[rows["step"] >= window.first].reset_index(drop=True)
+    place = np.searchsorted(window.steps["step"].to_numpy(), shown["step"].to_numpy())
+    for name in ("start", "end"):
+        at_ns = window.steps[f"{name}_ns"].to_numpy()[place]
+        shown[f"{name}_s"] = (at_ns - start_ns) / 1e9
+    return shown
 
 
-def prompts(reader: Reader, run_id: str, first: int, last: int, start_ns: int) -> pd.DataFrame:
-    """Steps with prompt tokens, one row per request with some: step, request_id, phase (prefill or
-    recompute), tokens, flops, start_s, end_s."""
-    sql = f"""{prompts_window()}
-    SELECT step, p.request_id, p.phase, p.tokens, p.flops,
-           (t_start_ns - $start) / 1e9 AS start_s, ({_END} - $start) / 1e9 AS end_s
-    FROM prompts p JOIN steps USING (run_id, step) ORDER BY step, p.request_id
-    """
-    return reader.frame(sql, {**_window(run_id, first, last), "start": start_ns})
+def injected(reader: Reader, run_id: str) -> list[int]:
+    """The requests that were injected: no streams."""
+    sql = "SELECT request_id FROM requests WHERE run_id = $run AND label = $label"
+    return [int(row[0]) for row in reader.rows(sql, {"run": run_id, "label": LABEL})]
 
 
 def requests(reader: Reader, run_id: str, request_ids: list[int]) -> pd.DataFrame:
@@ -118,29 +108,6 @@ def ttft(reader: Reader, run_id: str, request_id: int) -> float | None:
     sql = "SELECT ttft_s FROM request_latency WHERE run_id = $run AND request_id = $request"
     value: float | None = reader.value(sql, {"run": run_id, "request": request_id})
     return value
-
-
-def window_steps(reader: Reader, run_id: str, first: int, last: int) -> pd.DataFrame:
-    """Steps in order: step, start_ns, end_ns, t_step_s, has_prompt (whether it had such tokens)."""
-    sql = f"""
-    SELECT step, t_start_ns AS start_ns, {_END} AS end_ns, t_step_s,
-           prefill_tokens + recomputed_tokens > 0 AS has_prompt
-    FROM steps WHERE {_WINDOW} ORDER BY step
-    """
-    return reader.frame(sql, _window(run_id, first, last))
-
-
-def emissions(reader: Reader, run_id: str, first: int, last: int) -> pd.DataFrame:
-    """What streams emitted, in no order: step, slot, request_id, tokens.
-
-    What was injected is no stream.
-    """
-    sql = f"""
-    SELECT step, slot, request_id, emitted_tokens AS tokens FROM sequence_steps
-    WHERE {_WINDOW} AND emitted_tokens > 0 AND request_id NOT IN (
-        SELECT request_id FROM requests WHERE run_id = $run AND label = $label)
-    """
-    return reader.frame(sql, {**_window(run_id, first, last), "label": LABEL})
 
 
 def tail(reader: Reader, run_id: str, end_ns: int, span_s: float) -> pd.DataFrame:

@@ -12,8 +12,6 @@ import pytest
 from telemetry_records import Message, a_request, a_run, a_step, an_event
 
 from telemetry.batches import table_of, token_table
-from telemetry.interference import judged_window
-from telemetry.queries import interference as queries
 from telemetry.schema import SequenceStepRecord
 from telemetry.store import Store
 
@@ -383,28 +381,3 @@ def test_baselines_and_shares_equal_loops(memory: Store, seed: int) -> None:
     for row in blame:
         key = (row["request_id"], row["step"], row["culprit_id"])
         assert row["share"] == pytest.approx(shares[key])
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_window_of_all_steps_says_what_the_view_says(memory: Store, seed: int) -> None:
-    run = a_random_run(seed)
-    run_id = run.write(memory)
-    reader = memory.reader()
-    window = {"run": run_id, "first": 0, "last": len(run.steps) - 1}
-    by_window = reader.rows(
-        f"{judged_window()} SELECT cause, sum(gaps)::BIGINT, sum(gaps * interference_s) "
-        "FROM judged GROUP BY cause ORDER BY cause",
-        {**window, **queries.emitting(reader, window)},
-    )
-    by_view = reader.rows(
-        "SELECT cause, count(*), sum(interference_s) FROM interference WHERE run_id = ? "
-        "GROUP BY cause ORDER BY cause",
-        [run_id],
-    )
-    assert [r[:2] for r in by_window] == [r[:2] for r in by_view]
-    assert [r[2] for r in by_window] == pytest.approx([r[2] for r in by_view])
-    gaps = queries.gaps(reader, run_id, 40, 80)
-    inside = reader.value(
-        "SELECT count(*) FROM itl WHERE run_id = ? AND step BETWEEN 40 AND 80", [run_id]
-    )
-    assert gaps["gaps"].sum() == inside
