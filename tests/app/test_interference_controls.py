@@ -8,6 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import state
+from app.replay.curve import curves, key_of
 from engine.messages import Load
 from telemetry.store import Store
 from tests.app.boxes import box
@@ -131,6 +132,23 @@ def test_the_choices_outlive_a_page_switch(fake: FakeSession) -> None:
     at.query_params.pop("length", None)
     at.switch_page("../pages/interference.py").run()
     assert at.selectbox(key="length").value == 256
+
+
+def test_the_curve_is_asked_for_by_its_tab_and_again_by_a_button(fake: FakeSession) -> None:
+    """The synthetic run does not hold its model's shape: the reason is what all tabs are told."""
+    key = key_of("r-synthetic", {})
+    at = opened(show="token budget")
+    assert not at.exception
+    told = curves().of(key)
+    assert told is not None
+    assert told.error is not None
+    assert "does not hold the shape of its model" in told.error
+    assert button(at, "pin") is None
+    first = curves()._found[key]
+    at.run()
+    assert curves()._found[key] is first
+    at.button(key="replay").click().run()
+    assert curves()._found[key] is not first
 
 
 def test_a_recorded_run_has_nobody_to_inject_to_but_can_be_pinned(fake: FakeSession) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from app import state
 from app.figures.token_budget import Measured, token_budget
+from app.live.views import Request, render, version
 from app.panels import interference
 from app.panels import interference_budget as panel
 from app.panels.view import Moment, Replays, View
-from app.replay.curve import Curves, key_of
+from app.replay.curve import Curve, Curves, curves, key_of
 from app.replay.curve_job import budgets, curve_job
 from app.replay.jobs import Jobs, Work
 from app.replay.worker import Job, answer
@@ -27,6 +29,7 @@ from telemetry.batches import table_of, token_table
 from telemetry.reader import Reader
 from telemetry.schema import EventRecord
 from telemetry.store import Store
+from tests.app.fake import FakeSession
 from tests.app.interfered import interfered, written
 from tests.app.synthetic import RUN_ID
 from tests.engine.replay import machine
@@ -258,6 +261,27 @@ def test_a_curve_is_asked_once_and_again_only_on_demand(recorded: tuple[Reader, 
     told = kept_.of(held)
     assert told is not None
     assert told.error == "the run has 3 steps"
+
+
+@pytest.mark.parametrize("run", ["live", RUN_ID])
+def test_a_stream_sends_the_curve_as_it_goes_on(store: Store, run: str) -> None:
+    written(interfered(), store)
+    state.hold(FakeSession(store))
+    asked_ = Request("interference", run, params=(("show", "token budget"),))
+    work = Work(done=1, total=8)
+    curves()._found[key_of(RUN_ID, {})] = Curve(work)
+    try:
+        before = version(asked_)
+        assert "Replaying: 1 of 8" in render(asked_, store.reader()).html["headline"]
+        work.done = 2
+        after = version(asked_)
+        assert before != after
+        work.error = "the cache has 1 block"
+        assert version(asked_) != after
+        assert "the cache has 1 block" in render(asked_, store.reader()).html["blank"]
+    finally:
+        curves()._found.clear()
+        state.hold(None)
 
 
 # --- what is drawn ---
