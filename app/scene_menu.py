@@ -16,7 +16,7 @@ _CHOSEN, _TOLD = "scene_chosen", "scene_told"
 
 
 def menu() -> None:
-    """Draw it. A scene may be chosen again, the button keeps no choice; one that cannot says why."""
+    """Draw it. A scene may be chosen again, no choice is kept; one that cannot says why."""
     st.menu_button(
         "Scene",
         list(SCENES),
