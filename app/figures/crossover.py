@@ -186,15 +186,18 @@ def crossover(
     last: float = 64,
     took: str = "measured",
     unknown: str = "",
+    weights: str = "",
 ) -> Figure:
     """Step time over batch, ms: weights alone, with KV, compute, and the measured medians.
 
     measured: rows of `queries.roofline.measured_by_batch`; now: (batch, t_step_s) of the newest.
     took: what the medians are called, which a cost model has not measured. unknown: what stands in
-    the place of the curves where decode or the peaks are None.
+    the place of the curves where decode or the peaks are None. weights: which ones the curves are
+    for, where that depends on the batch.
     """
     shape = layout(look, CROSSOVER_PX, margin={"l": 60, "r": 8, "t": 24, "b": 40})
-    notes = [heading(look, "What one more sequence costs")]
+    of = f"</b>, {weights}<b>" if weights else ""
+    notes = [heading(look, f"What one more sequence costs{of}")]
     data: list[dict[str, Any]] = []
     times_ms = [float(t) * 1e3 for t in measured["t_step_s"]]
     if decode and peaks:

@@ -110,9 +110,26 @@ def _figures(reader: Reader, what: Shown, params: Params, look: Theme) -> dict[s
             what.decode, what.peaks, batch, look, last, what.others, _unknown(what)
         ),
         "crossover": crossover(
-            what.decode, what.peaks, measured, now, look, last, took(what.run), _unknown(what)
+            what.decode,
+            what.peaks,
+            measured,
+            now,
+            look,
+            last,
+            took(what.run),
+            _unknown(what),
+            _weights(what),
         ),
     }
+
+
+def _weights(what: Shown) -> str:
+    """Quantised weights of a CPU run are read by few rows only, others run on copies of them: the
+    curves are of those that the step read."""
+    quantised = what.run["backend"] == "cpu" and str(what.run["dtype"]).startswith("int")
+    if not quantised or what.decoding is None:
+        return ""
+    return f"with the weights that batch {count(what.decoding['decode_seqs'])} reads"
 
 
 def _unknown(what: Shown) -> str:

@@ -371,3 +371,22 @@ def test_every_device_can_stand_beside_every_run(device: str, calibrated: Reader
         json.dumps(view.figures, allow_nan=False)
         assert "(datasheet)" in texts(view.figures["roofline"]) or scale == "normalised"
         assert " at least, ×" in view.html["why"]
+
+
+class Quantised(Simulation):
+    def run_row(self) -> dict[str, Any]:
+        return super().run_row() | {"dtype": "int8"}
+
+
+def test_curves_of_quantised_weights_say_for_which_batch_they_are(
+    store: Store, reader: Reader
+) -> None:
+    """Beyond a few rows a step runs on copies of them in bfloat16."""
+    simulation = Quantised(slots=2)
+    simulation.arrive(2)
+    for _ in range(6):
+        simulation.advance()
+    simulation.write(store)
+    said = "What one more sequence costs</b>, with the weights that batch 2 reads"
+    assert said in texts(page(store.reader()).figures["crossover"])
+    assert "with the weights" not in texts(page(reader).figures["crossover"])
