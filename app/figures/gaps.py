@@ -29,17 +29,13 @@ def is_bad(gaps: pd.DataFrame) -> pd.Series[bool]:
 
 def gap_traces(gaps: pd.DataFrame, look: Theme) -> list[dict[str, Any]]:
     """gaps: rows of `queries.interference.gaps`, and x_s."""
-    gaps = gaps[["x_s", "itl_s", "baseline_s", "inflation", "gaps", "step", "cause"]]
-    bad = is_bad(gaps)
-    open_ = gaps["inflation"].isna() & (gaps["cause"] == "prefill")
-    worse = gaps[bad]
-    dots = [_bad(worse[worse["cause"] == cause], cause, look) for cause in _DOTS]
-    return [
-        _baseline(gaps, look),
-        _calm(gaps[~bad & ~open_], look),
-        _open(gaps[open_], look),
-        *dots,
-    ]
+    causes = gaps["cause"].to_numpy(dtype=object)
+    rows = gaps[["x_s", "itl_s", "baseline_s", "inflation", "gaps", "step"]]  # numbers alone: fast
+    bad = is_bad(rows).to_numpy()
+    unknown = rows["inflation"].isna().to_numpy() & (causes == "prefill")
+    calm, open_ = _calm(rows[~bad & ~unknown], look), _open(rows[unknown], look)
+    dots = [_bad(rows[bad & (causes == cause)], cause, look) for cause in _DOTS]
+    return [_baseline(rows, look), calm, open_, *dots]
 
 
 def _baseline(gaps: pd.DataFrame, look: Theme) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+import numpy as np
 import pandas as pd
 
 from app.figures.gaps import BAD
@@ -152,7 +153,8 @@ def callout(side: Found) -> tuple[float, float, str] | None:
     """At the longest gap of the focus, else of all: where, how long, "×47.5 baseline, 8 gaps"."""
     focus, rows = side.focus, side.gaps
     if focus is not None and focus.worst_s is not None:
-        rows = rows[(rows["cause"] == "prefill") & (rows["itl_s"] == focus.worst_s)]
+        prompts = rows["cause"].to_numpy(dtype=object) == "prefill"
+        rows = rows[prompts & (rows["itl_s"].to_numpy() == focus.worst_s)]
     if rows.empty:
         return None
     row = rows.nlargest(1, "itl_s").iloc[0]
@@ -165,17 +167,19 @@ def callout(side: Found) -> tuple[float, float, str] | None:
 
 def baseline(side: Found) -> str:
     """What the dashed line is: "baseline 13.5 ms (decode-only, 8 streams)"."""
-    rows = side.gaps.dropna(subset="baseline_s")
-    if rows.empty:
+    gaps, known = side.gaps, np.flatnonzero(side.gaps["baseline_s"].notna().to_numpy())
+    if not len(known):
         return (
             "no baseline: fewer than 5 decode-only steps at like batch and context"
-            if len(side.gaps)
+            if len(gaps)
             else ""
         )
-    alike = rows[rows["baseline_from"] == "median"]
-    at = (alike if len(alike) else rows).iloc[-1]
-    how = "a fit on decode-only steps" if at["baseline_from"] == "fit" else "decode-only"
-    return f"baseline {duration(at['baseline_s'])} ({how}, {_many(int(at['batch']), 'stream')})"
+    how = gaps["baseline_from"].to_numpy(dtype=object)
+    alike = known[how[known] == "median"]
+    at = int((alike if len(alike) else known)[-1])
+    words = "a fit on decode-only steps" if how[at] == "fit" else "decode-only"
+    streams = _many(int(gaps["batch"].to_numpy()[at]), "stream")
+    return f"baseline {duration(gaps['baseline_s'].to_numpy()[at])} ({words}, {streams})"
 
 
 # --- the table ---
