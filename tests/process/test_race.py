@@ -78,6 +78,31 @@ def test_a_race_is_two_runs_and_the_engine_goes_back_to_its_load(
         assert row["tokens_per_s"] == pytest.approx(alone["output_tokens_per_s"], rel=1e-6)
 
 
+def test_on_the_real_backend_a_leg_counts_what_its_own_run_counts(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    """Times differ from run to run; what ran in how many steps and slots does not."""
+    cpu: dict[str, Any] = {"model": str(tiny_model), "dtype": "fp32", "threads": 1}
+    session = Session(EngineConfig(**cpu, live=True, max_batch=6, prefix_cache=True), None, BEFORE)
+    try:
+        until(lambda: session.phase == "ready" and session.status is not None, "the engine")
+        made = Races()
+        made.start(session, Plan(requests=20))
+        made.join(90)
+        until(lambda: over(session), "the end of the race")
+        _, rows = recorded(session)
+    finally:
+        session.close()
+    assert [(row["mode"], row["most_padded"]) for row in rows] == [("static", 9), ("continuous", 0)]
+    for row in rows:
+        config = EngineConfig(**cpu, scheduler=row["mode"], max_batch=10)
+        alone = run_headless(config, Load("skew", requests=20, seed=0), tmp_path / "alone.duckdb")
+        assert (row["steps"], row["tokens"]) == (alone["steps"], alone["output_tokens"])
+        assert row["requests"] == row["answered"] == alone["completed"] == 20
+        assert row["padded_slot_fraction"] == alone["padded_slot_fraction"]
+        assert row["tokens_per_s"] == pytest.approx(row["tokens"] / row["makespan_s"])
+
+
 def slow(**more: Any) -> Plan:
     """Long enough for somebody to interfere."""
     return Plan(**{"workload": "steady", "requests": 60, "slots": 2, **more})

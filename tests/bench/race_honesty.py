@@ -1,0 +1,176 @@
+"""Whether a race on the page tells what two separate runs tell: the same work, the same times.
+
+    .venv/bin/python -m tests.bench.race_honesty --rounds 3 [--requests 40] [--out FILE]
+
+A round is a race on the page of a demo on the real engine, and `stepscope run` once for each of its
+schedulers, in turn and each in processes of its own. Counts must be equal; times are compared by
+the median over the rounds, beside what the runs themselves differ by. Exit code 1 where a count
+differs, or where the times of race and runs lie apart further than both their spreads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page
+
+from app.bench.stats import Spread, pair_ratios
+from app.figures.data import records
+from telemetry.database import open_reader
+from telemetry.queries.race import legs, races
+from tests.bench.live_demo import chromium, demo
+from tests.bench.replay_honesty import stepscope
+
+MODES = ("static", "continuous")
+SLOTS = 10
+RACE_MS = 200_000
+COUNTS = ("requests", "steps", "tokens", "padded_slot_steps", "most_padded")
+TIMES = ("makespan_s", "tokens_per_s", "worst_ttft_s")
+Figures = dict[str, float]
+
+
+def main() -> int:
+    asked = _arguments()
+    rounds = []
+    with chromium() as browser:
+        for number in range(asked.rounds):
+            sides = [("page", lambda: on_page(browser, asked.requests))]
+            sides.append(("runs", lambda: by_runs(asked.requests)))
+            made = {}
+            for name, measure in sides if number % 2 == 0 else sides[::-1]:
+                print(f"round {number + 1}: {name}", file=sys.stderr)
+                made[name] = measure()
+            rounds.append(made)
+    print("\n".join(table(rounds)))
+    if asked.out is not None:
+        asked.out.write_text(json.dumps(rounds, indent=1))
+    return int(not agree(rounds))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--requests", type=int, default=40)
+    parser.add_argument("--out", type=Path, help="save all figures as JSON here")
+    return parser.parse_args()
+
+
+def on_page(browser: Browser, requests: int) -> dict[str, Figures]:
+    """A race that somebody starts on the page, while it draws; what the page says of each leg."""
+    with demo((), steps=30) as server:
+        page = browser.new_page(viewport={"width": 1280, "height": 720})
+        page.set_default_timeout(60_000)
+        page.goto(f"{server.url}/scheduling?view=Race")
+        ends_s = _race(page, requests)
+        page.close()
+        server.stop()
+        with open_reader(server.db) as reader:
+            run = str(reader.value("SELECT run_id FROM runs"))
+            newest = str(races(reader, run)["race"].iloc[-1])
+            rows = records(legs(reader, run, newest))
+    if any(abs(row["makespan_s"] - s) > 1e-6 for row, s in zip(rows, ends_s, strict=True)):
+        raise SystemExit(f"the page's finish lines {ends_s} are not those of its recording: {rows}")
+    for row in rows:
+        row["padded_slot_steps"] = round(row["padded_slot_fraction"] * row["steps"] * SLOTS)
+    return {row["mode"]: _figures(row) for row in rows}
+
+
+def _race(page: Page, requests: int) -> list[float]:
+    """Where the finish lines are drawn, seconds."""
+    page.get_by_role("button", name="Set up").click()
+    box = page.get_by_label("Requests")
+    box.fill(str(requests))
+    box.press("Enter")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Run race").click()
+    page.wait_for_function(
+        f"document.querySelector('#ss-headline')?.textContent.startsWith('Same {requests} ')",
+        timeout=RACE_MS,
+    )
+    drawn = page.evaluate("document.querySelector('#ss-race').layout.meta.race.legs")
+    return [float(leg["finish_s"]) for leg in drawn]
+
+
+def by_runs(requests: int) -> dict[str, Figures]:
+    """One `stepscope run` for each scheduler."""
+    return {mode: _run(mode, requests) for mode in MODES}
+
+
+def _run(mode: str, requests: int) -> Figures:
+    with tempfile.TemporaryDirectory() as folder:
+        db = Path(folder) / "run.duckdb"
+        load = ("--workload", "skew", "--requests", str(requests), "--seed", "0")
+        batch = ("--scheduler", mode, "--max-batch", str(SLOTS))
+        told = stepscope("run", *batch, *load, "--db", str(db))
+        with open_reader(db) as reader:
+            padded = "SELECT sum(padded_slots) AS slot_steps, max(padded_slots) AS most FROM steps"
+            waste = reader.row(padded) or {}
+            ttft_s = reader.value("SELECT max(ttft_s) FROM request_latency")
+    return _figures(
+        {
+            "requests": told["completed"],
+            "steps": told["steps"],
+            "tokens": told["output_tokens"],
+            "padded_slot_steps": waste["slot_steps"],
+            "most_padded": waste["most"],
+            "makespan_s": told["makespan_s"],
+            "tokens_per_s": told["output_tokens_per_s"],
+            "worst_ttft_s": ttft_s,
+        }
+    )
+
+
+def _figures(row: dict[str, Any]) -> Figures:
+    return {name: float(row[name]) for name in (*COUNTS, *TIMES)}
+
+
+def values(rounds: list[dict[str, Any]], side: str, mode: str, name: str) -> list[float]:
+    """One figure of one side, round by round."""
+    return [made[side][mode][name] for made in rounds]
+
+
+def agree(rounds: list[dict[str, Any]]) -> bool:
+    """Counts are equal; the medians of times are no further apart than both sides' spreads."""
+    for mode in MODES:
+        for name in COUNTS:
+            if len({*values(rounds, "page", mode, name), *values(rounds, "runs", mode, name)}) > 1:
+                return False
+        for name in TIMES:
+            page, runs = (Spread.of(values(rounds, s, mode, name)) for s in ("page", "runs"))
+            noise = (page.high - page.low) + (runs.high - runs.low)
+            if abs(page.median - runs.median) > noise:
+                return False
+    return True
+
+
+def table(rounds: list[dict[str, Any]]) -> Iterator[str]:
+    """Markdown: medians, least and greatest of the rounds, and the page over the runs."""
+    yield f"{len(rounds)} rounds, in turn. A ratio is of the two sides of one round."
+    yield ""
+    yield "| scheduler | figure | on the page | separate runs | page / runs |"
+    yield "| --- | --- | --- | --- | --- |"
+    for mode in MODES:
+        for name in (*COUNTS, *TIMES):
+            page, runs = (values(rounds, side, mode, name) for side in ("page", "runs"))
+            same = page == runs
+            ratio = "equal" if same else _shown(pair_ratios(page, runs))
+            cells = (mode, name, _shown(Spread.of(page)), _shown(Spread.of(runs)), ratio)
+            yield f"| {' | '.join(cells)} |"
+
+
+def _shown(spread: Spread) -> str:
+    if spread.low == spread.high:
+        return f"{spread.median:,.6g}"
+    return f"{spread.median:.4g} of {spread.low:.4g} … {spread.high:.4g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
