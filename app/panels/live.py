@@ -66,7 +66,7 @@ def _now(
     view.figures["anatomy"] = anatomy(shown, look, took(run), picked=pinned)
     still_s = standing.idle_s(reader, run_id, end_ns, moment)
     at_ns = end_ns if still_s is None else moment.now_ns
-    found = lately(reader, run, _last(at_ns), moment)
+    found = lately(reader, run, _last(at_ns, end_ns), moment)
     rate = None if found.tokens is None else float(found.seconds["tokens"].iloc[-1])
     stands = standing.sentence(newest, still_s, moment)
     view.html["headline"] = stands or _headline(newest, medians, rate)
@@ -87,9 +87,11 @@ def _pinned(reader: Reader, run_id: str, medians: pd.DataFrame, step: int) -> pd
     return pd.concat([others, stands], ignore_index=True)
 
 
-def _last(at_ns: int) -> Stretch:
-    """The stretch that ends there."""
-    return Stretch(queries.since_ns(at_ns, SPAN_S), at_ns, 1.0, queries.since_ns(at_ns, GAP_SPAN_S))
+def _last(at_ns: int, end_ns: int) -> Stretch:
+    """The stretch that ends at at_ns; where nothing has run since end_ns, what ran until then is
+    still listed."""
+    start_ns, first_ns = queries.since_ns(at_ns, SPAN_S), queries.since_ns(at_ns, GAP_SPAN_S)
+    return Stretch(start_ns, at_ns, 1.0, first_ns, queries.since_ns(end_ns, SPAN_S))
 
 
 # An idle engine holds nothing, whatever its newest step held.

@@ -137,7 +137,7 @@ def _lately(
     width_s = shown.span_s / min(MOST_BINS, max(1, int(facts["steps"]) // 2))
     ends = shown.start_ns, shown.end_ns
     until_ns = FOREVER_NS if shown.follows else shown.end_ns
-    return lately(reader, run, Stretch(*ends, width_s, ends[0], until_ns), moment)
+    return lately(reader, run, Stretch(*ends, width_s, ends[0], ends[0], until_ns), moment)
 
 
 def _tiles(

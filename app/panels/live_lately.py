@@ -38,14 +38,16 @@ class Lately:
 class Stretch:
     """Instants of the run's clock, ns, and how long a bar of the series stands for.
 
-    first_since_ns: from when on first tokens count for the worst TTFT. until_ns: what came later is
-    not told.
+    first_since_ns: from when on first tokens count for the worst TTFT. listed_since_ns: requests
+    that ended after it are in the stream, also where the stretch is later. until_ns: what came
+    later is not told.
     """
 
     start_ns: int
     end_ns: int
     width_s: float
     first_since_ns: int
+    listed_since_ns: int
     until_ns: int = FOREVER_NS
 
     @property
@@ -78,13 +80,13 @@ def _requests(
     ran_s: float,
     moment: Moment,
 ) -> tuple[Served | None, Stream | None]:
-    run_id, ends = str(run["run_id"]), (of.start_ns, of.end_ns)
-    rows = live_requests.requests(reader, run_id, *ends, paused, of.until_ns)
+    run_id, since_ns = str(run["run_id"]), of.listed_since_ns
+    rows = live_requests.requests(reader, run_id, since_ns, of.end_ns, paused, of.until_ns)
     if not len(rows) and not live_requests.reported(reader, run_id):
         return None, None
     met = served(rows, run, of.start_ns, ran_s, of.first_since_ns)
     chosen = live_stream.chosen(rows)
     ids = live_stream.ids_of(chosen)
-    tails = live_requests.tails(reader, run_id, of.start_ns, ids, of.until_ns)
+    tails = live_requests.tails(reader, run_id, since_ns, ids, of.until_ns)
     texts, counts = live_stream.texts(tails, moment.pieces), live_stream.counts(rows)
     return met, Stream(chosen, tails, texts, met, counts, is_modelled(run))

@@ -66,6 +66,13 @@ def test_an_idle_engine_says_for_how_long_and_makes_nothing(store: Store) -> Non
     assert "<b>Idle for 3 min.</b>" in after(reader, 185).html["headline"]
 
 
+def test_an_idle_engine_still_lists_what_it_did_last(store: Store) -> None:
+    view = after(drained(store), 185)
+    assert view.html["stream"].count('class="row ended"') == 5
+    assert "0 running · 0 waiting · 0 finished" in view.html["stream"]
+    assert "TTFT" not in view.html["tiles"], "nothing of it is lately"
+
+
 def test_a_moment_without_a_step_is_not_idle_yet(store: Store) -> None:
     view = after(drained(store), 0.5)
     assert "tokens/s at" in view.html["headline"]
