@@ -14,14 +14,14 @@ from telemetry.clock import now_ns, seconds
 from telemetry.errors import StoreError
 
 log = logging.getLogger("stepscope")
-# Records are committed every 100 ms: views are made right after every second commit, so that what
-# is drawn is as new as it can be. Longer than one commit, with room for the second to be early.
-LEAST_S = 0.15
-COMMIT_S = 0.12
-# A view may take a quarter of one core: where making it is slow, updates come less often.
-REST = 3
+LEAST_S = 0.18
+# A view may take a third of one core: where making it is slow, updates come less often.
+REST = 2
 MOST_S = 1.0
 POLL_S = 0.02
+# Records are committed every 100 ms. A view is made soon after a commit or right after the next,
+# so that what is drawn is new; where none has come for longer, none is near.
+FRESH_S, COMMIT_S = 0.05, 0.12
 
 
 class Feed:
@@ -55,8 +55,8 @@ class Feed:
                 self.made = made.rendered
                 self.number += 1
                 self._tell()
-                await asyncio.sleep(min(max(LEAST_S - made.took_s, REST * made.took_s), MOST_S))
-                await self._changed(made.version)
+                rest_s = min(max(LEAST_S - made.took_s, REST * made.took_s), MOST_S)
+                await self._rest(made.version, rest_s)
         except StoreError:
             pass  # the store is closed: the server is ending
         except Exception:
@@ -69,16 +69,19 @@ class Feed:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def _changed(self, seen: tuple[object, ...]) -> None:
-        """Until the view may look different, and then until the next commit, if one is near."""
-        now = version(self._request)
-        began_ns = now_ns()
+    async def _rest(self, seen: tuple[object, ...], rest_s: float) -> None:
+        """For so long at least, then until the view looks different, by a commit that is new."""
+        newest = version(self._request)
+        began_ns = changed_ns = now_ns()
         while not state.stopping():
-            newest = version(self._request)
-            waited_s = seconds(now_ns() - began_ns)
-            if newest != now or (newest != seen and waited_s > COMMIT_S):
-                return
             await asyncio.sleep(POLL_S)
+            now, at_ns = version(self._request), now_ns()
+            if now != newest:
+                newest, changed_ns = now, at_ns
+            age_s = seconds(at_ns - changed_ns)
+            rested = seconds(at_ns - began_ns) >= rest_s
+            if rested and newest != seen and (age_s < FRESH_S or age_s > COMMIT_S):
+                return
 
 
 class Feeds:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import count
 from typing import Any
 
 import pytest
@@ -144,33 +145,30 @@ def test_a_view_that_cannot_be_made_ends_its_feed_and_is_told(
     assert "a view could not be made" in caplog.text
 
 
-def looked(monkeypatch: pytest.MonkeyPatch, versions: str, seen: str, commit_s: float) -> str:
-    """What is left of the versions once the feed is done waiting."""
-    left = iter(versions)
-    monkeypatch.setattr(feed, "version", lambda _: (next(left),))
-    monkeypatch.setattr(feed, "COMMIT_S", commit_s)
-
-    async def wait() -> None:
-        made = Feed(renderer.Renderer(), Request("live"))
-        made.end()
-        await made._changed((seen,))
-
-    asyncio.run(wait())
-    return "".join(left)
-
-
 @pytest.mark.parametrize(
-    ("versions", "commit_s", "left"),
+    ("versions", "left"),
     [
-        ("aaab", 0.0, ""),  # nothing was new: at the first sight of something
-        ("bbbcd", 60.0, "d"),  # something was: then right after the next commit
-        ("bbcd", 0.0, "cd"),  # but not for long where none comes
+        ("aaaaaaaab", ""),  # nothing is new: at the first sight of something
+        ("aaaabbcd", "cd"),  # a commit shortly before the rest is over: it is new enough
+        ("aabbbbbbcd", "d"),  # one long before: right after the next
+        ("abbbbbbbbcd", "cd"),  # but not for ever, where none comes
     ],
 )
-def test_a_view_is_made_right_after_a_commit(
-    monkeypatch: pytest.MonkeyPatch, versions: str, commit_s: float, left: str
+def test_a_view_is_made_from_a_new_commit(
+    monkeypatch: pytest.MonkeyPatch, versions: str, left: str
 ) -> None:
-    assert looked(monkeypatch, versions, "a", commit_s) == left
+    """Rests for 100 ms; a version every 20 ms, of which `a` is what the view shows."""
+    looks, clock = iter(versions), count(0, 20_000_000)
+    monkeypatch.setattr(feed, "version", lambda _: (next(looks),))
+    monkeypatch.setattr(feed, "now_ns", lambda: next(clock))
+
+    async def rest() -> None:
+        made = Feed(renderer.Renderer(), Request("live"))
+        made.end()
+        await made._rest(("a",), 0.1)
+
+    asyncio.run(rest())
+    assert "".join(looks) == left
 
 
 def test_nothing_new_is_not_sent() -> None:
