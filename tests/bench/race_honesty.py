@@ -22,6 +22,7 @@ from playwright.sync_api import Browser, Page
 
 from app.bench.stats import Spread, pair_ratios
 from app.figures.data import records
+from engine.threads import cores_beside_a_server
 from telemetry.database import open_reader
 from telemetry.queries.race import legs, races
 from tests.bench.live_demo import chromium, demo
@@ -40,8 +41,8 @@ def main() -> int:
     rounds = []
     with chromium() as browser:
         for number in range(asked.rounds):
-            sides = [("page", lambda: on_page(browser, asked.requests))]
-            sides.append(("runs", lambda: by_runs(asked.requests)))
+            sides = [("page", lambda: on_page(browser, asked.requests, asked.threads))]
+            sides.append(("runs", lambda: by_runs(asked.requests, asked.threads)))
             made = {}
             for name, measure in sides if number % 2 == 0 else sides[::-1]:
                 print(f"round {number + 1}: {name}", file=sys.stderr)
@@ -59,13 +60,15 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=40)
+    threads = "of every engine; default: what a demo takes, which leaves one core to the server"
+    parser.add_argument("--threads", type=int, default=cores_beside_a_server(), help=threads)
     parser.add_argument("--out", type=Path, help="save all figures as JSON here")
     return parser.parse_args()
 
 
-def on_page(browser: Browser, requests: int) -> dict[str, Figures]:
+def on_page(browser: Browser, requests: int, threads: int) -> dict[str, Figures]:
     """A race that somebody starts on the page, while it draws; what the page says of each leg."""
-    with demo((), steps=30) as server:
+    with demo(("--threads", str(threads)), steps=30) as server:
         page = browser.new_page(viewport={"width": 1280, "height": 720})
         page.set_default_timeout(60_000)
         page.goto(f"{server.url}/scheduling?view=Race")
@@ -99,16 +102,16 @@ def _race(page: Page, requests: int) -> list[float]:
     return [float(leg["finish_s"]) for leg in drawn]
 
 
-def by_runs(requests: int) -> dict[str, Figures]:
+def by_runs(requests: int, threads: int) -> dict[str, Figures]:
     """One `stepscope run` for each scheduler."""
-    return {mode: _run(mode, requests) for mode in MODES}
+    return {mode: _run(mode, requests, threads) for mode in MODES}
 
 
-def _run(mode: str, requests: int) -> Figures:
+def _run(mode: str, requests: int, threads: int) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         db = Path(folder) / "run.duckdb"
         load = ("--workload", "skew", "--requests", str(requests), "--seed", "0")
-        batch = ("--scheduler", mode, "--max-batch", str(SLOTS))
+        batch = ("--scheduler", mode, "--max-batch", str(SLOTS), "--threads", str(threads))
         told = stepscope("run", *batch, *load, "--db", str(db))
         with open_reader(db) as reader:
             padded = "SELECT sum(padded_slots) AS slot_steps, max(padded_slots) AS most FROM steps"
