@@ -142,38 +142,55 @@ def prompts(window: Window) -> pd.DataFrame:
 def gaps(window: Window, asked: pd.DataFrame) -> pd.DataFrame:
     """Kinds of gaps by time; asked: `prompts` of the window. See telemetry.queries.interference."""
     found, streams = _kinds(window.tokens)
-    steps, loads = window.steps, _loads(window)
-    numbers = steps["step"].to_numpy()
-    place = np.searchsorted(numbers, found["step"].to_numpy())
+    loads = _loads(window)
+    place = np.searchsorted(window.steps["step"].to_numpy(), found["step"].to_numpy())
     known = loads.known[place] if len(place) else np.zeros(0, bool)
-    batch, kv_tokens = loads.batch[place], loads.kv_tokens[place]
-    alone = _alone(steps, loads)
-    median = np.where(known, medians(alone, np.where(known, batch, 0), kv_tokens), np.nan)
-    fit = np.where(known, fits(alone, batch, kv_tokens), np.nan)
-    baseline_s = np.where(np.isnan(median), fit, median)
+    alone = _alone(window.steps, loads)
+    baseline_s, named = _baselines(alone, loads, place, known)
     itl_s = found["itl_ns"].to_numpy() / 1e9
-    after, until = found["after_step"].to_numpy(), found["step"].to_numpy()
-    flops = _between(asked["step"].to_numpy(), asked["flops"].to_numpy(), after, until)
-    floor_s = _between(asked["step"].to_numpy(), asked["floor_s"].to_numpy(), after, until)
-    switches = _between(numbers, steps["switches"].to_numpy(dtype=float), after, until)
-    lost_s = itl_s - baseline_s
-    cause = _causes(lost_s, itl_s / baseline_s, flops, floor_s * alone.pace, switches)
-    named = np.select([~np.isnan(median), ~np.isnan(fit)], ["median", "fit"], "").astype(object)
-    named[named == ""] = None
+    lost_s, inflation = itl_s - baseline_s, itl_s / baseline_s
+    flops, floor_s, switches = _within(window.steps, asked, found)
+    cause = _causes(lost_s, inflation, flops, floor_s * alone.pace, switches)
     cause[~known] = None
     columns: dict[str, Any] = {
         "itl_s": itl_s,
         "gaps": found["gaps"].to_numpy(),
-        "batch": np.where(known, batch, np.nan),
+        "batch": np.where(known, loads.batch[place], np.nan),
         "baseline_s": baseline_s,
         "baseline_from": named,
         "interference_s": lost_s,
-        "inflation": itl_s / baseline_s,
+        "inflation": inflation,
         "prompt_flops": flops,
         "cause": cause,
         "streams": streams,
     }
     return pd.DataFrame({**found[["after_step", "step", "t_ns"]], **columns})
+
+
+def _baselines(
+    alone: Alone, loads: _Loads, place: npt.NDArray[np.intp], known: npt.NDArray[np.bool_]
+) -> tuple[Floats, npt.NDArray[Any]]:
+    """Of the steps at these places, and how each was found: "median", "fit" or None."""
+    batch, kv_tokens = np.where(known, loads.batch[place], 0), loads.kv_tokens[place]
+    median = np.where(known, medians(alone, batch, kv_tokens), np.nan)
+    fit = np.where(known, fits(alone, batch, kv_tokens), np.nan)
+    named = np.select([~np.isnan(median), ~np.isnan(fit)], ["median", "fit"], "").astype(object)
+    named[named == ""] = None
+    return np.where(np.isnan(median), fit, median), named
+
+
+def _within(
+    steps: pd.DataFrame, asked: pd.DataFrame, found: pd.DataFrame
+) -> tuple[Floats, Floats, Floats]:
+    """Prompt FLOPs, the least time of their math, and OS switches in the steps of each gap."""
+    after, until = found["after_step"].to_numpy(), found["step"].to_numpy()
+    prompted = asked["step"].to_numpy()
+    switches = steps["switches"].to_numpy(dtype=float)
+    return (
+        _between(prompted, asked["flops"].to_numpy(), after, until),
+        _between(prompted, asked["floor_s"].to_numpy(), after, until),
+        _between(steps["step"].to_numpy(), switches, after, until),
+    )
 
 
 def _kinds(tokens: pd.DataFrame) -> tuple[pd.DataFrame, npt.NDArray[Any]]:
