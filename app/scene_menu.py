@@ -12,18 +12,23 @@ from app.scene_setup import SceneError, set_up
 from app.scenes import SCENES, Scene
 
 _PAGES = Path(__file__).resolve().parent.parent / "pages"
-_CHOSEN, _TOLD = "scene_chosen", "scene_told"
+_CHOSEN, _TOLD, _TURN = "scene_chosen", "scene_told", "scene_turn"
 
 
 def menu() -> None:
-    """Draw it. A scene may be chosen again, no choice is kept; one that cannot says why."""
-    st.menu_button(
+    """Draw it. Every choice is followed by a new box, so that any scene can be chosen again."""
+    turn = int(st.session_state.get(_TURN, 0))
+    st.selectbox(
         "Scene",
         list(SCENES),
+        index=None,
         format_func=_numbered,
-        icon=":material/theaters:",
-        key="scene",
-        on_click=_choose,
+        placeholder="Scene",
+        key=f"scene~{turn}",
+        label_visibility="collapsed",
+        width=150,
+        on_change=_choose,
+        args=(turn,),
     )
 
 
@@ -38,8 +43,10 @@ def _numbered(name: str) -> str:
     return f"{list(SCENES).index(name) + 1}  {name}"
 
 
-def _choose() -> None:
-    st.session_state[_CHOSEN] = st.session_state["scene"]
+def _choose(turn: int) -> None:
+    if turn == st.session_state.get(_TURN, 0):  # else a browser's echo of a choice that was played
+        st.session_state[_CHOSEN] = st.session_state[f"scene~{turn}"]
+        st.session_state[_TURN] = turn + 1
 
 
 def enter(view: str) -> None:
