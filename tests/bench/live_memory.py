@@ -68,11 +68,17 @@ def _cpu_s(pid: int) -> float:
 
 
 def _told(rows: list[dict[str, float]]) -> dict[str, Any]:
-    """Per size its first and last value, its slope, and that over the whole time."""
+    """Per size its slope over the whole time, and the least of the first and of the last third.
+
+    What is in use when we look differs from one look to the next by what an update is made of; the
+    least of many is what stays.
+    """
     made: dict[str, Any] = {}
     at = [row["at_s"] for row in rows]
     for name in ("heap_bytes", "rss_bytes", "nodes", "listeners"):
         values = [row[name] for row in rows]
         slope = statistics.linear_regression(at, values).slope
-        made[name] = {"first": values[0], "last": values[-1], "grew": slope * (at[-1] - at[0])}
+        third = max(1, len(values) // 3)
+        ends = {"first": min(values[:third]), "last": min(values[-third:])}
+        made[name] = {**ends, "trend": slope * (at[-1] - at[0])}
     return made

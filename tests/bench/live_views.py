@@ -167,8 +167,9 @@ def _memory(asked: argparse.Namespace) -> dict[str, Any]:
 def _tell_memory(found: dict[str, Any]) -> Iterator[Row]:
     for name, target in (("heap_bytes", "grew < 1 MiB"), ("rss_bytes", "")):
         told = {k: v / live_memory.MIB for k, v in found[name].items()}
-        value = f"{told['first']:.1f} to {told['last']:.1f} MiB, grew by {told['grew']:+.2f} MiB"
-        met = not target or found[name]["grew"] < live_memory.MOST_HEAP_BYTES
+        value = f"{told['first']:.1f} to {told['last']:.1f} MiB, trend {told['trend']:+.2f} MiB"
+        grew = found[name]["last"] - found[name]["first"]
+        met = not target or grew < live_memory.MOST_HEAP_BYTES
         yield f"{found['page']}: {name.split('_')[0]} of the tab", value, target, met
 
 
