@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Any
 
@@ -15,8 +16,8 @@ EVERY_S = 10.0
 WARM_S = 45.0
 """A page keeps what its first time fills: pools of the browser, compiled code, its caches."""
 MOST_HEAP_BYTES = 1 << 20
-"""Growth over the whole time that counts as flat: a page that leaks one figure an update would
-grow by a hundred times as much."""
+"""Growth over the whole time that counts as flat, or two standard errors where those are more: a
+page that leaks one figure an update would grow by a hundred times as much."""
 MIB = 1 << 20
 
 
@@ -68,17 +69,24 @@ def _cpu_s(pid: int) -> float:
 
 
 def _told(rows: list[dict[str, float]]) -> dict[str, Any]:
-    """Per size its slope over the whole time, and the least of the first and of the last third.
+    """Per size its first and last value, its trend over the whole time, and the trend's error.
 
-    What is in use when we look differs from one look to the next by what an update is made of; the
-    least of many is what stays.
+    What is in use when we look differs by megabytes, by what of the last chart is still there: a
+    straight line through all looks tells what stays, and its standard error how well it does.
     """
     made: dict[str, Any] = {}
     at = [row["at_s"] for row in rows]
     for name in ("heap_bytes", "rss_bytes", "nodes", "listeners"):
         values = [row[name] for row in rows]
-        slope = statistics.linear_regression(at, values).slope
-        third = max(1, len(values) // 3)
-        ends = {"first": min(values[:third]), "last": min(values[-third:])}
-        made[name] = {**ends, "trend": slope * (at[-1] - at[0])}
+        made[name] = {"first": values[0], "last": values[-1], **_trend(at, values)}
     return made
+
+
+def _trend(at: list[float], values: list[float]) -> dict[str, float]:
+    """Least squares over all of the time, and the standard error of that."""
+    slope, start = statistics.linear_regression(at, values)
+    off = sum((v - start - slope * t) ** 2 for t, v in zip(at, values, strict=True))
+    middle = statistics.fmean(at)
+    error = math.sqrt(off / (len(at) - 2) / sum((t - middle) ** 2 for t in at))
+    span_s = at[-1] - at[0]
+    return {"trend": slope * span_s, "error": error * span_s}

@@ -167,9 +167,10 @@ def _memory(asked: argparse.Namespace) -> dict[str, Any]:
 def _tell_memory(found: dict[str, Any]) -> Iterator[Row]:
     for name, target in (("heap_bytes", "grew < 1 MiB"), ("rss_bytes", "")):
         told = {k: v / live_memory.MIB for k, v in found[name].items()}
-        value = f"{told['first']:.1f} to {told['last']:.1f} MiB, trend {told['trend']:+.2f} MiB"
-        grew = found[name]["last"] - found[name]["first"]
-        met = not target or grew < live_memory.MOST_HEAP_BYTES
+        trend = f"trend {told['trend']:+.2f} ± {told['error']:.2f} MiB"
+        value = f"{told['first']:.1f} to {told['last']:.1f} MiB, {trend}"
+        most = max(live_memory.MOST_HEAP_BYTES, 2 * found[name]["error"])
+        met = found[name]["trend"] < most
         yield f"{found['page']}: {name.split('_')[0]} of the tab", value, target, met
 
 
