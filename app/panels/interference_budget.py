@@ -24,7 +24,7 @@ _KEYS = (("worst_s", "itl_s", "max"), ("ttft_s", "ttft_s", "p50"), ("ttft_worst_
 def curve(replays: Replays | None, params: Params, look: Theme) -> View:
     """params: budget, the one that is spoken of."""
     if replays is None:
-        return _told("The curve of token budgets is asked for.", "")
+        return _told("The curve of token budgets is asked for.", "It comes within seconds.")
     if replays.error is not None:
         return _told("No curve of token budgets.", replays.error)
     if replays.result is None:
@@ -40,7 +40,7 @@ def curve(replays: Replays | None, params: Params, look: Theme) -> View:
 
 
 def _told(what: str, why: str) -> View:
-    return View(html={"headline": headline(what), "blank": empty(what, why) if why else ""})
+    return View(html={"headline": headline(what), "blank": empty(what, why)})
 
 
 def _drawn(result: Mapping[str, Any], budget: int, look: Theme) -> View:
@@ -54,7 +54,6 @@ def _drawn(result: Mapping[str, Any], budget: int, look: Theme) -> View:
         html={
             "headline": sentence(rows, measured, chosen, int(result["requests"])),
             "blame": table(rows, measured, chosen, result),
-            "blank": "",
             "window": f"{count(int(result['requests']))} requests replayed",
         },
     )

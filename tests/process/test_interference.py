@@ -120,44 +120,50 @@ def _dots(view: View, name: str, xaxis: str = "x") -> dict[str, Any]:
     return next(t for t in data if t["name"] == name and t["xaxis"] == xaxis)
 
 
-def _hosts(view: View, xaxis: str) -> list[int]:
-    """Steps whose gaps the page says are the host's."""
-    return [int(text.split("step ")[1]) for text in _dots(view, "bad gaps, host", xaxis)["text"]]
+def _hosts(view: View, xaxis: str) -> list[tuple[int, float]]:
+    """Step and ms of the gaps that the page says are the host's."""
+    dots = _dots(view, "bad gaps, host", xaxis)
+    steps = [int(text.split("step ")[1]) for text in dots["text"]]
+    return list(zip(steps, dots["y"], strict=True))
 
 
-# The longest time between two emissions of a stream with prompt tokens of the request in it, from
+# The longest times between two emissions of a stream with prompt tokens of the request in it, from
 # the steps that ran meanwhile, over the median of decode-only steps with like batch and context.
-# Without gaps that the page says are the host's: on a machine that others use there may be some.
-FACTOR = """
+FACTORS = """
 WITH emissions AS (
     SELECT request_id, step, lag(step) OVER (PARTITION BY request_id ORDER BY step) AS before
     FROM sequence_steps WHERE emitted_tokens > 0 AND step BETWEEN $first AND $last),
 gaps AS (
     SELECT e.request_id, e.step, sum(s.t_step_s) AS gap_s
     FROM emissions e JOIN steps s ON s.step > e.before AND s.step <= e.step
-    WHERE NOT list_contains($hosts, e.step)
-    AND EXISTS (SELECT 1 FROM sequence_steps p WHERE p.request_id = $request
+    WHERE EXISTS (SELECT 1 FROM sequence_steps p WHERE p.request_id = $request
                   AND p.phase = 'prefill' AND p.step > e.before AND p.step <= e.step)
     GROUP BY e.request_id, e.step),
-worst AS (SELECT * FROM gaps ORDER BY gap_s DESC, request_id LIMIT 1),
+worst AS (SELECT step, max(gap_s) AS gap_s FROM gaps GROUP BY step ORDER BY gap_s DESC LIMIT 20),
 loads AS (
     SELECT step, count(*) AS batch, sum(context_tokens) AS kv FROM sequence_steps
-    WHERE phase = 'decode' GROUP BY step),
-alike AS (
-    SELECT median(s.t_step_s) AS baseline_s, count(*) AS n
-    FROM steps s JOIN loads l USING (step), worst w JOIN loads o ON o.step = w.step
-    WHERE s.phase = 'decode' AND s.step <= $last
-    AND abs(l.batch - o.batch) <= o.batch / 10 AND abs(l.kv - o.kv) <= o.kv / 10)
-SELECT gap_s, baseline_s, gap_s / baseline_s AS factor, n FROM worst, alike
+    WHERE phase = 'decode' GROUP BY step)
+SELECT w.step, w.gap_s, median(s.t_step_s) AS baseline_s, count(*) AS n
+FROM worst w JOIN loads o ON o.step = w.step
+JOIN loads l ON abs(l.batch - o.batch) <= o.batch / 10 AND abs(l.kv - o.kv) <= o.kv / 10
+JOIN steps s ON s.step = l.step AND s.phase = 'decode' AND s.step <= $last
+GROUP BY w.step, w.gap_s ORDER BY w.gap_s DESC
 """
 
 
 def _by_sql(
-    session: Session, stretch: dict[str, Any], hosts: list[int] | None = None
+    session: Session, stretch: dict[str, Any], hosts: list[tuple[int, float]] | None = None
 ) -> tuple[float, float, float, int]:
+    """gap, baseline, factor and how many steps the baseline is of.
+
+    hosts: step and ms of gaps that the page says are the host's: on a machine that others use
+    there may be some, and they are no prompt's.
+    """
     names = ("first", "last", "request")
-    found = _rows(session, FACTOR, **{k: stretch[k] for k in names}, hosts=hosts or [])[0]
-    return found[0], found[1], found[2], found[3]
+    for step, gap_s, baseline_s, n in _rows(session, FACTORS, **{k: stretch[k] for k in names}):
+        if not any(step == s and ms == pytest.approx(gap_s * 1e3, 1e-3) for s, ms in hosts or []):
+            return gap_s, baseline_s, gap_s / baseline_s, n
+    raise AssertionError("all gaps of the request are the host's")
 
 
 def test_an_inject_event_and_a_label_name_the_request(
@@ -227,10 +233,10 @@ def test_both_beside_each_other_say_what_chunking_did(
     text = view.html["headline"]
     gap_s, _, factor, n = _by_sql(session, chunked, _hosts(view, "x2"))
     assert n >= 5
+    # Other prompts made gaps too, those with which the streams began: among all dots is this one.
     dots = _dots(view, "bad gaps, prefill", "x2")
-    place = dots["y"].index(max(dots["y"]))
-    assert dots["y"][place] == pytest.approx(gap_s * 1e3, rel=1e-3)
-    assert dots["customdata"][place] == pytest.approx(factor, rel=1e-3)
+    pairs = list(zip(dots["y"], dots["customdata"], strict=True))
+    assert any(pair == pytest.approx((gap_s * 1e3, factor), rel=1e-3) for pair in pairs)
     told = re.escape(f"Chunked at {BUDGET}: {duration(gap_s)} (×{three(factor)}, ")
     assert re.search(told + r"\d+ gaps?\), TTFT ", text)
     rows = re.findall(r"<tr[^>]*>(.*?)</tr>", view.html["blame"])[1:]
