@@ -53,7 +53,8 @@ def choice(key: str, options: Mapping[str, str]) -> str:
         label_visibility="collapsed",
         bind="query-params",
     )
-    return next(value for value, text in options.items() if text == words)
+    # An address may name what is none of them: then the first, as where it names nothing.
+    return next((value for value, text in options.items() if text == words), next(iter(options)))
 
 
 @st.fragment(run_every=REFRESH_S)

@@ -27,7 +27,7 @@ with controls_row():
                 bind="query-params",
             )
         ),
-        "show": choice("show", {name: name for name in SHOWS}),
+        "show": choice("state", {name: name for name in SHOWS}),
         "find": str(
             st.text_input(
                 "Find",

@@ -59,6 +59,18 @@ def test_pages_run_in_every_phase(page: str, fake: FakeSession) -> None:
     assert not opened(page).exception
 
 
+def test_no_page_takes_what_was_chosen_on_another(fake: FakeSession) -> None:
+    """A browser keeps a choice by its key: two kinds of choice under one key would mix."""
+    kinds: dict[str, set[tuple[str, ...]]] = {}
+    for page in PAGES:
+        at = opened(page)
+        for kind in ("button_group", "selectbox"):
+            for control in at.get(kind):
+                kinds.setdefault(control.key, set()).add(tuple(control.options))
+    assert {key for key, options in kinds.items() if len(options) > 1} == set()
+    assert {"scheduler", "show", "state", "map", "view", "sort"} <= kinds.keys()
+
+
 def badge(at: AppTest) -> str:
     return next(e.body for e in at.get("html") if 'class="ss-badge' in e.body)
 
