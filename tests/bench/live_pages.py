@@ -42,15 +42,23 @@ CLICK = """
 
 
 def switches(browser: Browser, rounds: int) -> dict[str, Any]:
-    """From each page to each other, by a click in the navigation."""
+    """From each page to each other, by a click in the navigation; and to each for the first time.
+
+    The first time the server has yet to import what the page needs.
+    """
     with demo(()) as server:
         page = opened(browser, server, "live")
-        for name in CHARTS:  # as whoever has looked around: every page was open once
-            _switch(page, name)
+        first = {name: _switch(page, name) for name in list(CHARTS)[1:]}
         took = [made for _ in range(rounds) for made in _tour(page)]
         page.context.close()
     by_page = {b: spread([s for _, to, s in took if to == b]) for b in CHARTS}
-    return {"all": spread([s for _, _, s in took]), "switches": len(took), "to": by_page}
+    return {
+        "first": spread(list(first.values())),
+        "first_to": first,
+        "all": spread([s for _, _, s in took]),
+        "switches": len(took),
+        "to": by_page,
+    }
 
 
 def _tour(page: Page) -> Iterator[tuple[str, str, float]]:

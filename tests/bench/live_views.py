@@ -128,6 +128,7 @@ def _switch(asked: argparse.Namespace) -> dict[str, Any]:
 
 def _tell_switch(found: dict[str, Any]) -> Iterator[Row]:
     most = live_pages.MOST_SWITCH_S
+    yield "switch to a page, first time", _ms(found["first"]), "", True
     for page, told in found["to"].items():
         yield f"switch to {page}", _ms(told), "< 500 ms", told["greatest"] < most
 
