@@ -171,12 +171,17 @@ def _act(do: Callable[..., None], *args: Any) -> None:
 
 
 def _inject(current: state.Session, length: int) -> None:
-    current.inject(length, ANSWER_TOKENS)
+    current.inject(_now("length", length), ANSWER_TOKENS)
 
 
 def _chunk_and_inject(current: state.Session, length: int, budget: int) -> None:
-    current.configure(scheduler="chunked", chunk_tokens=budget)
-    current.inject(length, ANSWER_TOKENS)
+    current.configure(scheduler="chunked", chunk_tokens=_now("budget", budget))
+    current.inject(_now("length", length), ANSWER_TOKENS)
+
+
+def _now(key: str, drawn: int) -> int:
+    """What the box says at the click, which may be newer than what the button was drawn with."""
+    return int(st.session_state.get(key) or drawn)
 
 
 def _pinned() -> str | None:

@@ -59,6 +59,14 @@ def test_inject_sends_a_prompt_of_the_chosen_length_and_shows_it(fake: FakeSessi
     assert at.session_state["show"] == "last inject"
 
 
+def test_a_click_right_after_a_choice_takes_the_new_length(fake: FakeSession) -> None:
+    """The button may not have been drawn again since."""
+    at = opened()
+    at.selectbox(key="length").select(4096)
+    at.button(key="inject").click().run()
+    assert fake.asked == [("inject", 4096)]
+
+
 def test_throughput_over_time_stays_where_it_is(fake: FakeSession) -> None:
     """It shows the injection too, as a mark and as the worst gap of its second."""
     at = opened(show="over time")
