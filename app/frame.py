@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from app import new_run, scene_menu, state, window_choice
-from app.badge import badge
+from app.badge import badge, run_facts
 from app.follow import changed, follow
 from app.live.component import html, live
 from app.live.views import LIVE
@@ -57,11 +57,24 @@ def frame(view: str) -> Frame:
 
 
 def _phase() -> str:
-    """Where the engine is, and which; whole pages are drawn again when it changes."""
+    """Where the engine is, and which; whole pages are drawn again when it changes.
+
+    An engine says its run a moment before the run's row is committed, which the badge reads.
+    """
     current = state.session()
     if current is None:
         return "failed" if state.failure() else "starting"
-    return f"{current.phase} {current.run_id}"
+    recorded = "recorded" if _is_recorded(current.run_id) else "unrecorded"
+    return f"{current.phase} {current.run_id} {recorded}"
+
+
+def _is_recorded(run_id: str | None) -> bool:
+    """Whether the live run has its row; once it has, nobody asks again."""
+    if run_id is None:
+        return False
+    if st.session_state.get("recorded_run") != run_id and run_facts(LIVE) is not None:
+        st.session_state["recorded_run"] = run_id
+    return st.session_state.get("recorded_run") == run_id
 
 
 def headline(page: Frame, **params: str) -> None:

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from streamlit.testing.v1 import AppTest
 
 import app.dashboard
-from app import state
+from app import frame, state
 from app.main import live_page
 from engine.messages import Load, Rejected
 from telemetry.store import Store
@@ -203,6 +203,21 @@ def test_a_page_opened_before_the_engine_is_ready_sends_nothing(fake: FakeSessio
     at.run()
     assert fake.asked == []
     assert box(at, "max_batch").value == "batch 10"
+
+
+def test_a_page_drawn_before_its_run_is_committed_is_drawn_again(
+    fake: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The badge had no row to read; what the page compares every second tells that it has one."""
+    committed = frame.run_facts
+    monkeypatch.setattr(frame, "run_facts", lambda run: None)
+    at = opened()
+    early = at.session_state["phase"]
+    at.run()
+    assert at.session_state["phase"] == early
+    monkeypatch.setattr(frame, "run_facts", committed)
+    at.run()
+    assert at.session_state["phase"] != early
 
 
 def test_a_click_is_kept_until_the_engine_answers(fake: FakeSession) -> None:
