@@ -22,6 +22,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from app import state
+from app.left_pages import drop_reruns_of_left_pages
 from app.live.sockets import send_at_once
 from app.live.still import still_route
 from app.live.stream import view_route
@@ -36,6 +37,7 @@ async def lifespan(app: st.App) -> AsyncIterator[None]:
     """Build the session beside the start of the server, close it at the end."""
     _tell_streams_to_stop()
     send_at_once()
+    drop_reruns_of_left_pages()
     building = asyncio.create_task(asyncio.to_thread(_build))
     try:
         yield
