@@ -17,6 +17,7 @@ class AotSpec:
     16 (addresses, strides), since without them other code would be inspected than runs.
     tensor_core: must use HMMA, HGMMA, UTCMMA or mfma. wide_loads: must load 128 bits at once from
     global memory. buffered: the main loop's loads must be in flight more than one stage ahead.
+    archs: those whose launch parameters these are; empty: the same on all.
     """
 
     name: str
@@ -29,3 +30,4 @@ class AotSpec:
     tensor_core: bool = False
     wide_loads: bool = False
     buffered: bool = False
+    archs: tuple[str, ...] = ()
