@@ -18,6 +18,8 @@ class AotSpec:
     tensor_core: must use HMMA, HGMMA, UTCMMA or mfma. wide_loads: must load 128 bits at once from
     global memory. buffered: the main loop's loads must be in flight more than one stage ahead.
     archs: those whose launch parameters these are; empty: the same on all.
+    matmul: tiles tall enough (64 rows or more) for the instructions of whole warpgroups: must use
+    HGMMA on sm_90 and UTCMMA on sm_100.
     """
 
     name: str
@@ -31,3 +33,4 @@ class AotSpec:
     wide_loads: bool = False
     buffered: bool = False
     archs: tuple[str, ...] = ()
+    matmul: bool = False
