@@ -86,7 +86,7 @@ class ContractChoice:
         if contract is None:
             found = f"is {name}" if name else "is missing"
             allowed = checks.either(tuple(self.contracts))
-            raise ContractError(f"{self.op}: {self.by} {found}, must be {allowed}: make it so")
+            raise ContractError(f"{self.op}: {self.by} {found}, must be {allowed}: pass such a one")
         return contract.check(**given)
 
 

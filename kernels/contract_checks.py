@@ -84,7 +84,11 @@ def _check_agreement(op: str, arg: Arg, other: Arg, present: Tensors) -> None:
 
 
 def _wrong_dtype(op: str, arg: Arg, found: str, expected: str, like: str = "") -> ContractError:
-    remedy = "the kernel writes into it, so allocate it so" if arg.written else "make it so"
+    remedy = (
+        "the kernel writes into it, so allocate it so"
+        if arg.written
+        else "convert it in the caller"
+    )
     return ContractError(f"{op}: {arg.name} is {found}, must be {expected}{like}: {remedy}")
 
 

@@ -39,7 +39,7 @@ def cases(folders: Sequence[str] = FOLDERS) -> list[Case]:
 
 
 def specs(folders: Sequence[str] = FOLDERS) -> list[AotSpec]:
-    """What `stepscope kernels aot` compiles. Imports no triton before a spec's function is asked."""
+    """What `stepscope kernels aot` compiles. No triton before a function of theirs is asked."""
     return [spec for folder in folders for spec in _part(folder, "aot").specs()]
 
 

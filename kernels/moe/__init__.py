@@ -1,0 +1,1 @@
+"""Mixture of experts: the router, and matmuls grouped by expert."""

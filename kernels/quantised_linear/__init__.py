@@ -1,0 +1,1 @@
+"""Matrix product with int8 or int4 weights, for few rows."""

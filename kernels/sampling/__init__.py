@@ -1,0 +1,1 @@
+"""The next token of each row, chosen on the device."""
