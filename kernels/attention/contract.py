@@ -1,7 +1,6 @@
 """What paged attention may be given: the model's dtype or fp8 in the cache, int32 addresses.
 
-q and the block tables may be slices of wider rows (the q of a fused qkv, a table's first columns):
-only their last dimension must be adjacent.
+q may be a slice of wider rows, the q of a fused qkv: only a head's elements must be adjacent.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from kernels.dtypes import CACHE, FLOATS, FP8
 from kernels.grouped_heads import WHOLE_GROUPS
 
 _CACHE = Arg("cache", CACHE, ("cache_slots", 2, "kv_heads", "dim"), same_as="q", unless=FP8)
-_TABLES = Arg("block_tables", ("int32",), ("seqs", "max_blocks"), layout="rows")
+_TABLES = Arg("block_tables", ("int32",), ("seqs", "max_blocks"))
 _CONTEXTS = Arg("contexts", ("int32",), ("seqs",))
 _WHOLE_BLOCKS = Rule(
     "cache has {cache_slots} slots, must be whole blocks of block_size {block_size}: "

@@ -1,4 +1,4 @@
-"""What the weight-only matmuls may be given; the weight's dtype says which: int8, or pairs of int4."""
+"""What the weight-only matmuls may be given. The weight's dtype says which: int8, or int4 pairs."""
 
 from __future__ import annotations
 
