@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from app.errors import EngineFailedError
+from app.kernels_command import kernels_app
 from app.options import Concurrency, Json, Rate, Threads, Workload, with_engine
 from app.replay.command import EXAMPLE as REPLAY_EXAMPLE
 from app.replay.command import replay_command
@@ -147,6 +148,7 @@ def bench(
 
 app.command(epilog=EXAMPLE)(whatif_command())
 app.command(epilog=REPLAY_EXAMPLE)(replay_command())
+app.add_typer(kernels_app)
 
 
 def main() -> None:
