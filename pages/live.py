@@ -29,5 +29,10 @@ with left:
 with right:
     live("live", [html("answer", 98)], page.params(), "answer")
     ask(page.is_live)
-places = [html("blank"), figure("strip", strip.HEIGHT_PX), html("tiles", 86), html("stream")]
+places = [
+    html("blank"),
+    figure("strip", strip.HEIGHT_PX, leads=True),
+    html("tiles", 86),
+    html("stream"),
+]
 live("live", places, page.params(), "strips")

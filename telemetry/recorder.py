@@ -1,4 +1,4 @@
-"""From the engine's thread to one numbered envelope every 100 ms; an `engine.sink.Sink`."""
+"""From the engine's thread to numbered envelopes, 100 ms apart; an `engine.sink.Sink`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from telemetry.batches import table_of, token_table
 from telemetry.buffers import Columns, Half, Rows, SequenceColumns
-from telemetry.clock import now_ns
+from telemetry.clock import now_ns, seconds
 from telemetry.envelope import Envelope, decode_envelope, encode_envelope
 from telemetry.schema import DROPPABLE, BlockRecord, EventRecord, RequestRecord, StepRecord
 
@@ -35,6 +35,9 @@ CAPACITY: Mapping[str, int] = {
     "device_samples": 256,
 }
 INTERVAL_S = 0.1
+# One that is due leaves as a step ends, so that it never waits beside a finished one; where no step
+# ends for so many intervals, with what there is.
+PATIENCE = 1.5
 
 
 class RecorderError(Exception):
@@ -70,6 +73,7 @@ class Recorder:
         self._dropped: Counter[str] = Counter()
         self._last_step: int | None = None
         self._sequence = 0
+        self._left_ns = now_ns()
         self._asked = self._served = 0  # flushes
         self._urgent = self._closing = False
         self._changed = threading.Condition()
@@ -92,6 +96,8 @@ class Recorder:
                 self._filling.rows["steps"].add((record,))
             if count and self._has_room("sequence_steps", count):
                 self._filling.sequences.add(record.step, sequences)
+            if seconds(now_ns() - self._left_ns) >= self._interval_s:
+                self._hurry()
 
     def request(self, record: RequestRecord) -> None:
         """The request's state now; replaces what was recorded of it. Never dropped."""
@@ -179,8 +185,8 @@ class Recorder:
     def _send_one(self) -> bool:
         """Wait, swap, send; False after the last."""
         with self._changed:
-            self._changed.wait_for(lambda: self._urgent, self._interval_s)
-            self._urgent = False
+            self._changed.wait_for(lambda: self._urgent, PATIENCE * self._interval_s)
+            self._urgent, self._left_ns = False, now_ns()
             self._filling, self._spare = self._spare, self._filling
             dropped, self._dropped = self._dropped, Counter()
             step, asked, last = self._last_step, self._asked, self._closing

@@ -35,9 +35,12 @@ export default function (component) {{
 """
 
 
-def figure(name: str, height: int, area: str | None = None) -> dict[str, Any]:
-    """A place for a figure of fixed height, px; area is a CSS grid area."""
-    return {"id": name, "kind": "figure", "height": height, "area": area}
+def figure(name: str, height: int, area: str | None = None, leads: bool = False) -> dict[str, Any]:
+    """A place for a figure of fixed height, px; area is a CSS grid area.
+
+    leads: it shows the newest step, and is drawn before the page's other figures.
+    """
+    return {"id": name, "kind": "figure", "height": height, "area": area, "leads": leads}
 
 
 def html(name: str, height: int | None = None, area: str | None = None) -> dict[str, Any]:

@@ -97,6 +97,42 @@ function unsubscribe(stream, listener) {
   }
 }
 
+// --- turns ---------------------------------------------------------------------------------------
+
+// One chart a frame, and first the one that leads, which shows the newest step: it is on the screen
+// before the others are drawn, and a hand that moves meanwhile waits for one chart at most.
+const waiting = new Map();
+let drawing = false;
+
+function inTurn(chart, figure, leads) {
+  waiting.set(chart, { figure, leads });
+  if (!drawing) drawWaiting();
+}
+
+async function drawWaiting() {
+  drawing = true;
+  await null;  // the charts of one message come one after another: wait for all of them
+  while (waiting.size) {
+    const [chart, { figure }] = [...waiting].find(([, { leads }]) => leads) ?? [...waiting][0];
+    waiting.delete(chart);
+    try { await chart.show(figure); } catch (error) { reportError(error); }
+    if (waiting.size) await painted();
+  }
+  drawing = false;
+}
+
+// A message that a frame's callback posts is taken once that frame is on the screen; a tab that
+// nobody sees has no frames.
+const MOST_MS = 100;
+function painted() {
+  return new Promise((done) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = done;
+    requestAnimationFrame(() => port2.postMessage(0));
+    setTimeout(done, MOST_MS);
+  });
+}
+
 // --- picks ---------------------------------------------------------------------------------------
 
 // A click on a request shows it; the address keeps it, so that a link opens the same view. A second
@@ -196,7 +232,7 @@ class Mount {
     const figure = this.stream.figures[panel.id];
     // Until the first message the place is kept, so that nothing moves when it comes.
     if (this.stream.heard) this.charts[panel.id].div.hidden = !figure;
-    if (figure) this.charts[panel.id].show(figure);
+    if (figure) inTurn(this.charts[panel.id], figure, panel.leads);
   }
 
   markup(panel) {
@@ -219,7 +255,10 @@ class Mount {
   connection(kind) { this.host.dataset.connection = kind; }
 
   clear() {
-    for (const chart of Object.values(this.charts)) chart.close();
+    for (const chart of Object.values(this.charts)) {
+      waiting.delete(chart);
+      chart.close();
+    }
     this.charts = {};
   }
 

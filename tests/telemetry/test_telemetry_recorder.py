@@ -263,3 +263,17 @@ def test_an_envelope_that_is_cut_or_foreign_is_refused() -> None:
     for bad in (b"", b"\x02\x00", payload[:40], payload[: len(payload) // 2], b"\x02\0\0\0[]"):
         with pytest.raises(ValueError, match="not a telemetry envelope"):
             decode_envelope(bad)
+
+
+def test_an_envelope_that_is_due_leaves_as_a_step_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_ns = 0
+    monkeypatch.setattr("telemetry.recorder.now_ns", lambda: clock_ns)
+    pipe = Pipe()
+    recorder = Recorder(pipe.send, droppable=True, interval_s=NEVER)
+    recorder.step(a_step(0), sequences(1))
+    assert not recorder._urgent, "not due: the next step may join it"
+    clock_ns = int(NEVER * 1e9)
+    recorder.step(a_step(1), sequences(1))
+    assert pipe.entered.acquire(timeout=30), "long before its timer ends"
+    recorder.close()
+    assert pipe.column("steps", "step") == [0, 1]
