@@ -50,15 +50,18 @@ def tensors(op: str, args: Sequence[Arg], given: Mapping[str, Any]) -> Tensors:
     present: Tensors = {}
     for arg in args:
         value = given.get(arg.name)
-        expected = f"must be a tensor of {either(arg.dtypes)}, shape {written(arg.shape)}"
         if value is None and not arg.optional:
-            raise ContractError(f"{op}: {arg.name} is missing, {expected}: pass it")
+            raise ContractError(f"{op}: {arg.name} is missing, {_expected(arg)}: pass it")
         if value is not None and not all(hasattr(value, name) for name in _READ):
-            kind = type(value).__name__
-            raise ContractError(f"{op}: {arg.name} is of type {kind}, {expected}: pass a tensor")
+            kind = f"{arg.name} is of type {type(value).__name__}"
+            raise ContractError(f"{op}: {kind}, {_expected(arg)}: pass a tensor")
         if value is not None:
             present[arg.name] = value
     return present
+
+
+def _expected(arg: Arg) -> str:
+    return f"must be a tensor of {either(arg.dtypes)}, shape {written(arg.shape)}"
 
 
 def check_dtypes(op: str, args: Sequence[Arg], present: Tensors) -> None:
@@ -113,8 +116,9 @@ def bind(
         binding.check_rank(arg, shape)
     for arg, shape in here:
         binding.bind_names(arg, shape)
-    for arg, shape in here * 2:  # a sum may need a name that another sum gives
-        binding.solve_sums(arg, shape)
+    if any(not is_name(dimension) for arg, _ in here for dimension in arg.shape):
+        for arg, shape in here * 2:  # a sum may need a name that another sum gives
+            binding.solve_sums(arg, shape)
     for arg, shape in here:
         binding.check_sizes(arg, shape)
     return binding.sizes
@@ -130,7 +134,7 @@ class _Binding:
         if len(shape) != len(arg.shape):
             raise ContractError(
                 f"{self.op}: {arg.name} has shape {written(shape)}, must have "
-                f"{len(arg.shape)} dimensions {written(arg.shape)}: reshape it"
+                f"{written(arg.shape)}: reshape it"
             )
 
     def bind_names(self, arg: Arg, shape: tuple[int, ...]) -> None:
@@ -140,9 +144,10 @@ class _Binding:
 
     def solve_sums(self, arg: Arg, shape: tuple[int, ...]) -> None:
         for dimension, size in zip(arg.shape, shape, strict=True):
-            answer = solve(dimension, size, self.sizes)
-            if answer is not None:
-                self._decide(*answer, arg)
+            if not is_name(dimension):
+                answer = solve(dimension, size, self.sizes)
+                if answer is not None:
+                    self._decide(*answer, arg)
 
     def _decide(self, name: str, size: int, arg: Arg) -> None:
         if name not in self.sizes:
