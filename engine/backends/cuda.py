@@ -1,0 +1,83 @@
+"""A GPU: Triton kernels and cuBLAS, sampling on the device, decodes as CUDA graphs.
+
+The device is a parameter. On a CPU the same code runs in Triton's interpreter, which is slow and
+proves that it is right; graphs, pinned memory and streams are a GPU's alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from engine.backends.base import Backend
+from engine.backends.triton_runner import TritonRunner
+from engine.batch import ScheduledBatch, StepOutput
+from engine.errors import UserError
+from engine.models.weights import ModelSource
+
+
+class CUDABackend(Backend):
+    """A runner; the tokens come from the device, each request's from its own seed and step."""
+
+    name: ClassVar[str] = "cuda"
+
+    def __init__(
+        self,
+        source: ModelSource,
+        *,
+        dtype: str,
+        kv_dtype: str,
+        kv_slots: int,
+        block_size: int,
+        max_batch: int,
+        device: torch.device,
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """max_batch: decodes that can run from the device's own state; more run, copied over."""
+        self.runner = TritonRunner(
+            source,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            kv_slots=kv_slots,
+            block_size=block_size,
+            max_batch=max_batch,
+            device=device,
+            progress=progress,
+        )
+        self._pad_token = source.tokenizer.eos_token_ids[0] if source.tokenizer.eos_token_ids else 0
+
+    @property
+    def kernels(self) -> str:
+        """What runs: triton."""
+        return self.runner.kernels
+
+    def prepare(self, batch: ScheduledBatch) -> Any:
+        return self.runner.prepare(batch, self._pad_token)
+
+    def forward(self, inputs: Any) -> Tensor:
+        return self.runner.forward(inputs)
+
+    def sample(self, batch: ScheduledBatch, logits: Tensor) -> StepOutput:
+        return StepOutput(self.runner.tokens())
+
+    def forget(self, request_id: int) -> None:
+        """Nothing is kept for a request: its randomness is a function of its seed and step."""
+
+
+def cuda_device() -> torch.device:
+    """The GPU to run on. Raises UserError where there is none, or no triton."""
+    if importlib.util.find_spec("triton") is None:
+        raise UserError(
+            "backend cuda needs triton, which is not installed: run pip install triton, or use "
+            "--backend cpu"
+        )
+    if not torch.cuda.is_available():
+        raise UserError(
+            "backend cuda needs a CUDA device, and torch finds none (is this a CUDA build of "
+            "torch, with a driver?): use --backend cpu, or --backend modelled with --device"
+        )
+    return torch.device("cuda", torch.cuda.current_device())
