@@ -81,6 +81,11 @@ def _check_model(config: EngineConfig) -> None:
     if config.modelled:
         modelled_setup(config)
         return
+    if config.backend == "cuda":
+        from engine.cuda_device import cuda_device
+
+        cuda_device()  # what fits beside whoever else uses it, the engine says
+        return
     # The default model needs no second spent on torch before the page opens.
     if config.model != DEFAULT_MODEL or config.kv_blocks is not None:
         from engine.models.loader import open_model

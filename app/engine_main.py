@@ -101,6 +101,10 @@ def _builder(start: m.Start, replies: Outbox) -> Callable[..., BuiltEngine]:
         return build_modelled_engine
     # torch takes a second to import: the owner hears of it before anything else.
     replies.put(m.Progress("starting torch"))
+    if start.config.backend == "cuda":
+        from engine.build_cuda import build_cuda_engine
+
+        return build_cuda_engine
     from engine.build import build_engine
 
     return build_engine

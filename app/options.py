@@ -11,6 +11,8 @@ import typer
 
 from engine.config import (
     AUTO,
+    CUDA_DTYPES,
+    CUDA_KV_DTYPES,
     DTYPES,
     KV_DTYPES,
     MODELLED_DTYPES,
@@ -32,22 +34,22 @@ def engine_config(
     model: Annotated[
         str,
         typer.Option(
-            help=f"{DEFAULT_MODEL}, a GGUF file, or a Hugging Face folder; modelled: a name of the "
-            "catalogue, or a config.json."
+            help=f"{DEFAULT_MODEL}, a GGUF file, a Hugging Face folder, or random:<a name of the "
+            "catalogue>; modelled: a name of the catalogue, or a config.json."
         ),
     ] = DEFAULT_MODEL,
     dtype: Annotated[
         str,
         typer.Option(
-            help=f"{', '.join(DTYPES)}, or auto: the faster one by calibration; modelled: "
-            f"{', '.join(MODELLED_DTYPES)}."
+            help=f"{', '.join(DTYPES)}, or auto: the faster one by calibration; cuda: "
+            f"{', '.join(CUDA_DTYPES)}; modelled: {', '.join(MODELLED_DTYPES)}."
         ),
     ] = AUTO,
     kv_dtype: Annotated[
         str,
         typer.Option(
-            help=f"{', '.join(KV_DTYPES)}, or auto: what suits --dtype; modelled: "
-            f"{', '.join(MODELLED_KV_DTYPES)}."
+            help=f"{', '.join(KV_DTYPES)}, or auto: what suits --dtype; cuda: "
+            f"{', '.join(CUDA_KV_DTYPES)}; modelled: {', '.join(MODELLED_KV_DTYPES)}."
         ),
     ] = AUTO,
     scheduler: Annotated[str, typer.Option(help=f"{', '.join(SCHEDULERS)}.")] = "continuous",
@@ -64,7 +66,11 @@ def engine_config(
     ] = None,
     threads: Threads = None,
     backend: Annotated[
-        str, typer.Option(help="cpu, or modelled: a device of the catalogue by its cost model.")
+        str,
+        typer.Option(
+            help="cpu; cuda: this machine's GPU; or modelled: a device of the catalogue by its "
+            "cost model."
+        ),
     ] = "cpu",
     device: Annotated[
         str | None, typer.Option(help="Modelled: a device of the catalogue, such as h100-sxm.")

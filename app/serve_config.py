@@ -38,7 +38,7 @@ def _as_dict(load: m.Load) -> dict[str, Any]:
 
 def with_threads(engine: EngineConfig) -> EngineConfig:
     """As many threads as a server leaves free, unless someone says otherwise or none compute."""
-    if engine.modelled or engine.threads is not None:
+    if engine.backend != "cpu" or engine.threads is not None:
         return engine
     return replace(engine, threads=cores_beside_a_server())
 

@@ -16,9 +16,11 @@ from engine.schedulers import (
 from engine.threads import check_threads
 
 AUTO = "auto"
-BACKENDS = ("cpu", "modelled")
+BACKENDS = ("cpu", "cuda", "modelled")
 DTYPES = ("fp32", "bf16", "int8", "int4")  # int8 and int4: weights only
 KV_DTYPES = ("fp32", "bf16")
+CUDA_DTYPES = ("fp32", "bf16", "fp16", "int8", "int4")
+CUDA_KV_DTYPES = ("fp32", "bf16", "fp16", "fp8")
 MODELLED_DTYPES = ("bf16", "fp16", "fp8", "int8", "int4", "fp32")
 MODELLED_KV_DTYPES = ("bf16", "fp16", "fp8", "int8", "fp32")
 MAX_OVERHEAD_S = 10.0
@@ -35,6 +37,8 @@ class EngineConfig:
 
     chunk_tokens: token budget of a step under `chunked`. kv_blocks None: what kv_memory_bytes
     hold, or the modelled device.
+
+    backend cuda: the GPU of this machine; auto is bf16, and a KV cache of the same or fp8.
 
     backend modelled: a device and a model of the catalogue (see `engine.modelled_setup`); the
     fields from device to paced are its own. Fractions of peak None: what the device was seen to
@@ -90,8 +94,11 @@ class EngineConfig:
         return self.backend == "modelled"
 
     def _check_real(self) -> None:
-        _check_name("dtype", self.dtype, DTYPES)
-        _check_name("kv-dtype", self.kv_dtype, KV_DTYPES)
+        cuda = self.backend == "cuda"
+        _check_name("dtype", self.dtype, CUDA_DTYPES if cuda else DTYPES)
+        _check_name("kv-dtype", self.kv_dtype, CUDA_KV_DTYPES if cuda else KV_DTYPES)
+        if cuda and self.threads is not None:
+            raise UserError("threads are of the CPU backend: leave them out of a run on a GPU")
         defaults = {f.name: f.default for f in fields(self)}
         given = [n for n in _MODELLED_ONLY if getattr(self, n) != defaults[n]]
         if given:

@@ -124,9 +124,9 @@ def _figures(reader: Reader, what: Shown, params: Params, look: Theme) -> dict[s
 
 
 def _weights(what: Shown) -> str:
-    """Quantised weights of a CPU run are read by few rows only, others run on copies of them: the
+    """Quantised weights of a real run are read by few rows only, others run on copies of them: the
     curves are of those that the step read."""
-    quantised = what.run["backend"] == "cpu" and str(what.run["dtype"]).startswith("int")
+    quantised = what.run["backend"] in ("cpu", "cuda") and str(what.run["dtype"]).startswith("int")
     if not quantised or what.decoding is None:
         return ""
     return f"with the weights that batch {count(what.decoding['decode_seqs'])} reads"

@@ -6,7 +6,6 @@ proves that it is right; graphs, pinned memory and streams are a GPU's alone.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -16,7 +15,6 @@ from torch import Tensor
 from engine.backends.base import Backend
 from engine.backends.triton_runner import TritonRunner
 from engine.batch import ScheduledBatch, StepOutput
-from engine.errors import UserError
 from engine.models.weights import ModelSource
 
 
@@ -66,18 +64,3 @@ class CUDABackend(Backend):
 
     def forget(self, request_id: int) -> None:
         """Nothing is kept for a request: its randomness is a function of its seed and step."""
-
-
-def cuda_device() -> torch.device:
-    """The GPU to run on. Raises UserError where there is none, or no triton."""
-    if importlib.util.find_spec("triton") is None:
-        raise UserError(
-            "backend cuda needs triton, which is not installed: run pip install triton, or use "
-            "--backend cpu"
-        )
-    if not torch.cuda.is_available():
-        raise UserError(
-            "backend cuda needs a CUDA device, and torch finds none (is this a CUDA build of "
-            "torch, with a driver?): use --backend cpu, or --backend modelled with --device"
-        )
-    return torch.device("cuda", torch.cuda.current_device())
