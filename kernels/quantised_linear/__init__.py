@@ -1,1 +1,1 @@
-"""Matrix product with int8 or int4 weights, for few rows."""
+"""x W^T with int8 or int4 weights that are dequantised where they are used."""

@@ -47,3 +47,28 @@ def apply_rope_(heads: Tensor, cos: Tensor, sin: Tensor) -> None:
     rows, n, dim = heads.shape
     swapped = heads.view(rows, n, 2, dim // 2).flip(2).view(rows, n, dim)
     heads.mul_(cos).addcmul_(swapped, sin)
+
+
+def rope_and_cache(
+    qkv: Tensor,
+    positions: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    slots: Tensor,
+    cache: Tensor,
+    heads: int,
+) -> tuple[Tensor, Tensor]:
+    """Q and K rotated, K and V in their slots; what is given stays as it is.
+
+    qkv: [rows, heads + 2 * kv_heads, dim]; cos, sin: [max_positions, dim / 2]; positions, slots:
+    [rows], a negative slot writes nothing; cache: [slots, 2, kv_heads, dim] -> (qkv, cache).
+    """
+    turned, stored = qkv.clone(), cache.clone()
+    kv_heads = cache.shape[2]
+    angles = (table[positions.long()].to(qkv.dtype) for table in (cos, sin))
+    c, s = (angle.unsqueeze(1) for angle in angles)
+    apply_rope_(turned[:, : heads + kv_heads], torch.cat([c, c], -1), torch.cat([-s, s], -1))
+    kept = slots >= 0
+    rows = turned[kept, heads:].reshape(-1, 2, kv_heads, qkv.shape[2])
+    stored[slots[kept].long()] = rows.to(cache.dtype)
+    return turned, stored

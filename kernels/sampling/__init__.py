@@ -1,1 +1,1 @@
-"""The next token of each row, chosen on the device."""
+"""Choosing the next token on the device: greedy, or temperature and top-p."""
