@@ -61,3 +61,28 @@ def _causal_block(q: Tensor, k: Tensor, v: Tensor, first: int) -> Tensor:
     scores[..., first:].masked_fill_(future, float("-inf"))
     weights = torch.softmax(scores, -1).view(kv_heads, group * rows, end)
     return torch.bmm(weights, v[:, :end]).view(kv_heads, group, rows, dim)
+
+
+def paged_attention(
+    q: Tensor, cache: Tensor, block_tables: Tensor, starts: Tensor, contexts: Tensor,
+    block_size: int,
+) -> Tensor:  # fmt: skip
+    """Causal attention of sequences of any number of new tokens over a paged cache.
+
+    q: [rows, heads, dim], the sequences' rows one after another from starts[s] on; cache: [slots,
+    2, kv_heads, dim]; block_tables: [sequences, max_blocks]; row i of a sequence stands at
+    contexts[s] - rows + i and sees positions up to its own -> [rows, heads, dim]. A sequence
+    without context, which pads a batch, gives zeros.
+    """
+    out = torch.zeros_like(q)
+    for sequence, context in enumerate(contexts.tolist()):
+        begin, end = starts[sequence : sequence + 2].tolist()
+        if context == 0 or begin == end:
+            continue
+        tokens = torch.arange(context, device=q.device)
+        blocks = block_tables[sequence].long()[tokens // block_size]
+        rows = cache[blocks * block_size + tokens % block_size]
+        k, v = kv_views(rows[None])
+        found = chunk_attention(q[begin:end], k[0], v[0], context - (end - begin))
+        out[begin:end] = found.view(end - begin, *q.shape[1:])
+    return out

@@ -26,6 +26,8 @@ class Case:
     reference: float64 inputs and initial outputs -> expected outputs by name, float64.
     ties: (inputs, outputs found, outputs expected) -> are other integers right too, since the
     float64 scores behind them tie? None: integers compare exactly.
+    rounded_terms: what the sum adds was computed by the kernel and rounded to `dtype` for the
+    matrix instruction (attention's weights), so the output's own rounding is not the only one.
     """
 
     op: str
@@ -37,3 +39,4 @@ class Case:
     run: Callable[[Values, Values], None]
     reference: Callable[[Values, Values], Values]
     ties: Callable[[Values, Values, Values], bool] | None = None
+    rounded_terms: bool = False

@@ -40,7 +40,7 @@ def check(case: Case, device: torch.device, seed: int = 0) -> Outcome:
         failure = _failure(case, device, seed, errors)
     except Exception as fault:  # whatever a kernel under test throws is its result
         failure = _line(fault)
-    most = tolerance(case.dtype, case.reduced)
+    most = tolerance(case.dtype, case.reduced, case.rounded_terms)
     worst, most = max(errors, key=lambda e: e[0] / e[1], default=(math.inf, most))
     return Outcome(
         op=case.op,
@@ -111,7 +111,8 @@ def _compare(
 def _compare_floats(
     case: Case, name: str, found: Tensor, expected: Tensor, errors: Errors
 ) -> str | None:
-    off, most = error(found, expected.double()), allowed(case.dtype, case.reduced, found.dtype)
+    off = error(found, expected.double())
+    most = allowed(case.dtype, case.reduced, found.dtype, case.rounded_terms)
     errors.append((off, most))
     if off <= most:
         return None
