@@ -19,6 +19,7 @@ entries = [
     st.Page(PAGES / "scheduling.py", title="Scheduling", url_path="scheduling"),
     st.Page(PAGES / "kv_cache.py", title="KV cache", url_path="kv-cache"),
     st.Page(PAGES / "requests.py", title="Requests", url_path="requests"),
+    st.Page(PAGES / "kernels.py", title="Kernels", url_path="kernels"),
     st.Page(PAGES / "what_if.py", title="What-if", url_path="what-if"),
 ]
 st.navigation(entries, position="top").run()

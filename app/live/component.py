@@ -66,12 +66,15 @@ def live(
     component(key=key, data=data, on_window_change=partial(window_choice.reported, key))
 
 
-def what_if(data: Mapping[str, Any]) -> None:
-    """Mount the What-if page (see `app.panels.what_if_controls.page`)."""
+def still(name: str, data: Mapping[str, Any]) -> None:
+    """Mount a page that no run stands behind: what_if or kernels, drawn by the script of that name.
+
+    data: what its module in `app.panels` says that the browser needs (`page`).
+    """
     component = st.components.v2.component(
-        "stepscope_what_if", html=_ROOT, js=_loader("what_if.js"), isolate_styles=False
+        f"stepscope_{name}", html=_ROOT, js=_loader(f"{name}.js"), isolate_styles=False
     )
-    component(key="what-if", data=dict(data))
+    component(key=name, data=dict(data))
 
 
 def race_bar() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from app import state
+from app import contract_lab, state
 from app.panels import (
     interference,
     kv_cache,
@@ -41,7 +41,7 @@ VIEWS: dict[str, Panels] = {
     "kv-cache": kv_cache.panels,
     "requests": requests.panels,
 }
-STILL: dict[str, Still] = {"what-if": what_if.panels}
+STILL: dict[str, Still] = {"what-if": what_if.panels, "kernels": contract_lab.panels}
 """Views that no run and no engine stands behind: the address alone says what they show."""
 LIVE = "live"
 

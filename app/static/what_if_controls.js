@@ -2,15 +2,8 @@
 
 const ARROWS = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
 
-export function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === true) made.setAttribute(name, "");
-    else if (value !== null && value !== false && value !== undefined) made.setAttribute(name, value);
-  }
-  made.append(...children);
-  return made;
-}
+const { element } = await import(
+  new URL("./still.js" + new URL(import.meta.url).search, import.meta.url));
 
 function field(control, input) {
   const label = control.label ? [element("span", {}, control.label)] : [];

@@ -56,7 +56,7 @@ def told(at: AppTest) -> list[str]:
     return [toast.value for toast in at.toast]
 
 
-@pytest.mark.parametrize("page", [*PAGES, "what_if"])
+@pytest.mark.parametrize("page", [*PAGES, "what_if", "kernels"])
 def test_every_page_offers_every_scene(fake: FakeSession, page: str) -> None:
     options = menu(opened(page)).options
     assert options == [f"{n}  {name}" for n, name in enumerate(SCENES, 1)]

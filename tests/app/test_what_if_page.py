@@ -366,11 +366,12 @@ def test_the_route_knows_no_view_of_a_run(client: TestClient) -> None:
     assert "what-if" in answered.text
 
 
+@pytest.mark.parametrize("page", ["what_if", "kernels"])
 @pytest.mark.parametrize("failure", [None, "no such model file"])
-def test_the_page_runs_without_an_engine(failure: str | None) -> None:
+def test_the_page_runs_without_an_engine(failure: str | None, page: str) -> None:
     registry.hold(None, failure)
     at = AppTest.from_file(str(SCRIPT), default_timeout=30)
-    at.switch_page("../pages/what_if.py")
+    at.switch_page(f"../pages/{page}.py")
     try:
         assert not at.run().exception
     finally:
