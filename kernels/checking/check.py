@@ -116,10 +116,9 @@ def _compare_floats(
     errors.append((off, most))
     if off <= most:
         return None
-    wrong = (
-        "holds NaN or infinity that it should not" if math.isinf(off) else f"is off by {off:.2g}"
-    )
-    return f"{name} {wrong}, at most {most:.2g} is allowed"
+    if math.isinf(off):
+        return f"{name} holds NaN or infinity where its reference does not"
+    return f"{name} is off by {off:.2g}, at most {most:.2g} is allowed"
 
 
 def _compare_integers(
