@@ -63,12 +63,15 @@ _LEGEND = (
     ("lost", "past the end", "outline"),
 )
 PRESETS = [
-    {"label": "As it crashed", "set": _set(("int64", "int32", "int32", "int32"))},
-    {"label": "Cast all to int64: the error moves", "set": _set(("int64",) * 4)},
-    {"label": "Half a fix: tokens only", "set": _set(("int64", "int64", "int32", "int32"))},
-    {"label": "The fix", "set": _set(("int64", "int64", "int64", "int32"))},
-    {"label": "Tensor parallel: all int32", "set": _set(("int32",) * 4)},
-    {"label": "Silent: int64 read as int32", "set": _set(("int32", "int64", "int64", "int32"))},
+    {"label": label, "help": told, "set": _set(dtypes)}
+    for label, told, dtypes in (
+        ("As it crashed", "int64 routing, int32 metadata", ("int64", "int32", "int32", "int32")),
+        ("Cast all to int64: the error moves", "The fourth is int32, always", ("int64",) * 4),
+        ("Half a fix", "Tokens only", ("int64", "int64", "int32", "int32")),
+        ("The fix", "The hash pair as topk_indices", ("int64", "int64", "int64", "int32")),
+        ("TP: all int32", "No all-to-all asks for int64", ("int32",) * 4),
+        ("A silent one", "int64 read as int32", ("int32", "int64", "int64", "int32")),
+    )
 ]
 
 

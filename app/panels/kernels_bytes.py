@@ -77,6 +77,8 @@ def _written(slot: Slot, at: int, start: int) -> str:
     untouched = slot.written and at // size >= len(slot.values)
     style = _place(1, at, at + size, start)
     kind, text = ("kn-blank", "not written") if untouched else ("kn-written", f"{value:,}")
+    if size > SIZES[slot.reader]:
+        kind += " kn-low"  # a small number lies in the first of its halves
     return f'<span class="{kind}" style="{style}">{text}</span>'
 
 

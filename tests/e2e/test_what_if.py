@@ -1,4 +1,5 @@
-"""The What-if page in a real browser, on a server without any engine."""
+"""The pages that need no run in a real browser, on a server without any engine: What-if, and the
+contract lab of Kernels."""
 
 from __future__ import annotations
 
@@ -253,3 +254,68 @@ def test_a_lost_server_is_told_and_found_again(page: Page, url: str) -> None:
     page.wait_for_selector(".wi[data-connection=open]")
     drawn(page)
     assert "17.6 ms" in headline(page)
+
+
+# --- the contract lab ---
+
+LAB_DRAWN = """() => {
+  const at = window.__stepscope?.kernels;
+  return at?.drawn > 0 && at.drawn === at.asked;
+}"""
+LAB = """() => ['headline', 'slots', 'message', 'title', 'bytes', 'elements', 'routes', 'tried']
+  .map(id => document.querySelector('#ss-' + id).innerHTML)"""
+OUTLINED = """() => {
+  const within = (e, box) => { const { left, right, top, bottom } = e.getBoundingClientRect();
+    return left >= box.left && right <= box.right && top >= box.top && bottom <= box.bottom; };
+  const box = document.querySelector('.kn-outline').getBoundingClientRect();
+  return [...document.querySelectorAll('.kn-written')].filter(e => within(e, box))
+    .map(e => e.textContent);
+}"""
+
+
+def open_lab(page: Page, url: str, query: str = "") -> None:
+    page.goto(url.replace("/what-if", "/kernels") + query)
+    page.wait_for_function(LAB_DRAWN)
+
+
+def pick(page: Page, argument: str, dtype: str) -> None:
+    page.get_by_role("radiogroup", name=argument).get_by_role("radio", name=dtype).click()
+    page.wait_for_function(LAB_DRAWN)
+
+
+def test_the_contract_lab_follows_the_error(page: Page, url: str, browser: Browser) -> None:
+    open_lab(page, url)
+    assert page.evaluate(OUTLINED) == ["5", "2"]  # one read of 8 bytes over two cells of 4
+    for place in ("slots", "message", "bytes", "elements", "routes"):
+        box = page.locator(f"#ss-{place}").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 720
+    link = page.get_by_role("button", name="Copy link").bounding_box()
+    assert link is not None
+    assert link["x"] + link["width"] <= 1280
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    pick(page, "input_tokens", "int64")
+    assert "hash_indices_table is int32" in page.inner_text("#ss-message")
+    page.get_by_role("button", name="Cast all to int64: the error moves").click()
+    page.wait_for_function(LAB_DRAWN)
+    assert "token_expert_indices is int64, must be int32" in page.inner_text("#ss-message")
+    pick(page, "token_expert_indices", "int32")
+    assert "passes router" in page.inner_text("#ss-message")
+    assert page.get_by_role("button", name="The fix").get_attribute("aria-pressed") == "true"
+    other = browser.new_page(viewport={"width": 1280, "height": 720})
+    try:
+        open_lab(other, page.url, "")
+        assert other.evaluate(LAB) == page.evaluate(LAB)
+    finally:
+        other.close()
+
+
+def test_a_read_that_is_chosen_by_the_keyboard_keeps_it(page: Page, url: str) -> None:
+    open_lab(page, url, "?topk-indices=int64&input-tokens=int64&hash-indices-table=int32")
+    second = page.locator("#ss-bytes button").nth(1)
+    second.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function(LAB_DRAWN)
+    assert page.evaluate(OUTLINED) == ["1", "7"]
+    assert second.evaluate("e => e === document.activeElement")
+    assert "show=hash_indices_table&element=1" in page.url
