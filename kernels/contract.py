@@ -79,7 +79,8 @@ class ContractChoice:
     contracts: Mapping[str, Contract]
 
     def check(self, **given: Value) -> Sizes:
-        """As Contract.check, by the contract that belongs to the deciding argument's dtype."""
+        """As Contract.check, by the contract that belongs to the deciding argument's dtype. What
+        is None counts as left out, since not every contract knows it."""
         decider: Any = given.get(self.by)
         name = dtype_name(decider) if hasattr(decider, "dtype") else None
         contract = None if name is None else self.contracts.get(name)
@@ -87,7 +88,7 @@ class ContractChoice:
             found = f"is {name}" if name else "is missing"
             allowed = checks.either(tuple(self.contracts))
             raise ContractError(f"{self.op}: {self.by} {found}, must be {allowed}: pass such a one")
-        return contract.check(**given)
+        return contract.check(**{n: v for n, v in given.items() if v is not None})
 
 
 def _key(given: Mapping[str, Any]) -> tuple[Any, ...] | None:
