@@ -11,13 +11,13 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from telemetry.clock import now_ns, sleep_s
 
@@ -33,6 +33,7 @@ FLAGS = [
     "--disable-extensions",
 ]
 START_S = 180.0
+TOLD_CHARS = 2_000  # of a page and of a log, in the report of a failure
 
 
 def find_browser() -> str | None:
@@ -137,6 +138,33 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with started(tmp_path_factory.mktemp("serve")) as made:
         made.wait_ready()
         yield made
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure tells what was on the screen and what the server said: on CI nobody can look."""
+    report = yield
+    if report.when == "call" and report.failed and isinstance(item, pytest.Function):
+        for name, value in item.funcargs.items():
+            if isinstance(value, Page):
+                report.sections.append((f"on the screen of {name}", _screen(value)))
+            if isinstance(value, Server):
+                report.sections.append((f"said by {name}", value.log.read_text()[-TOLD_CHARS:]))
+    return report
+
+
+def _screen(page: Page) -> str:
+    """The page's words, and how its streams stand."""
+    try:
+        streams = page.evaluate(
+            "JSON.stringify([...(window.__stepscope?.streams ?? [])].map(([url, stream]) =>"
+            " [url, stream.source?.readyState, window.__stepscope.updates]))"
+        )
+        return f"{page.url}\n{streams}\n{page.inner_text('body')[:TOLD_CHARS]}"
+    except Error as error:
+        return f"cannot be read: {error}"
 
 
 @pytest.fixture
