@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -212,6 +213,15 @@ def _outcome(contract: Contract | ContractChoice, given: dict[str, object]) -> o
         return dict(contract.check(**given, k=2))  # type: ignore[arg-type]
     except ContractError as error:
         return str(error)
+
+
+def test_the_docs_quote_what_contracts_say() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "kernels.md").read_text()
+    x, weight = torch.zeros(3, 65), torch.zeros(64)
+    assert said(contracts()["rms_norm"], x=x, weight=weight) in page
+    long, int32 = torch.zeros(4, 2).long(), torch.zeros(4, dtype=torch.int32)
+    router = {"logits": torch.zeros(4, 8), "topk_indices": long, "hash_indices_table": long}
+    assert said(contracts()["router"], **router, input_tokens=int32, k=2) in page
 
 
 def test_contracts_load_without_torch_and_triton() -> None:
