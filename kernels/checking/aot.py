@@ -38,6 +38,8 @@ TARGETS = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
+    """One kernel to compile for one target."""
+
     spec: AotSpec
     arch: str
 

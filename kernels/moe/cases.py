@@ -16,6 +16,8 @@ _HASH = ("input_tokens", "hash_indices_table")
 
 @dataclass(frozen=True, slots=True)
 class Routing:
+    """One way of routing. hashed: the experts come from a table by token id."""
+
     rows: int
     experts: int
     k: int
