@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.errors import UserError
 from engine.models.config import LlamaConfig
+from engine.models.gguf_header import gguf_header
 from engine.models.weights import ModelSource
 from engine.tokenizer import Tokenizer, tokenizer_from_gguf
 
@@ -38,7 +39,7 @@ _TOP_TENSORS = {
 def open_gguf(path: Path) -> ModelSource:
     """Raises UserError: not GGUF, cut short, another architecture, a key missing."""
     reader = _read(path)
-    fields = {key: field.contents() for key, field in reader.fields.items()}
+    fields = reader.values
     architecture = fields.get("general.architecture")
     if architecture != "llama":
         raise UserError(
@@ -52,9 +53,27 @@ def open_gguf(path: Path) -> ModelSource:
     return ModelSource(config, tokenizer, _getter(path, tensors, config), str(path))
 
 
-def _read(path: Path) -> Any:
+class _Reader(GGUFReader):
+    """The package's reader of tensors, beside our own of the keys and values (see gguf_header).
+
+    values: those; the package's `fields` stay empty but for the counts.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.values, self._values_end = gguf_header(path)
+        super().__init__(path)
+
+    def _build_fields(self, offs: int, count: int) -> int:
+        alignment = self.values.get("general.alignment", self.alignment)
+        if alignment < 1 or alignment & (alignment - 1):
+            raise ValueError("the alignment is no power of two")
+        self.alignment = alignment
+        return self._values_end
+
+
+def _read(path: Path) -> _Reader:
     try:
-        reader = GGUFReader(str(path))
+        reader = _Reader(path)
         size = path.stat().st_size
         cut = any(int(t.data_offset) + int(t.n_bytes) > size for t in reader.tensors)
     except (ValueError, IndexError, OSError, UnicodeDecodeError, OverflowError) as error:

@@ -24,9 +24,14 @@ _MOST_BYTES = 1 << 30  # of one string or array: more is damage, not a vocabular
 
 def gguf_fields(path: Path) -> dict[str, Any]:
     """All key-value pairs as Python values. Raises UserError for what is no whole GGUF header."""
+    return gguf_header(path)[0]
+
+
+def gguf_header(path: Path) -> tuple[dict[str, Any], int]:
+    """Those pairs, and the offset at which they end, bytes; raises the same."""
     try:
         with path.open("rb") as file:
-            return _fields(file)
+            return _fields(file), file.tell()
     except (OSError, ValueError, KeyError, struct.error) as error:
         raise UserError(
             f"{path}: not a complete GGUF file ({error}); fetch it again, or give another"
