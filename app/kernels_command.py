@@ -19,6 +19,8 @@ from kernels.checking import pool
 
 Row = dict[str, Any]
 
+_FILE_COLUMNS = 130  # where nobody's window is the limit
+
 kernels_app = typer.Typer(
     name="kernels",
     help="Triton kernels against their references, and compiled for GPUs that are not here.",
@@ -100,6 +102,8 @@ def _report(found: pool.Found, name: str, as_json: bool, table: Callable[[Row], 
 
 def _print(result: Row, name: str, table: Table) -> None:
     console, rows = Console(), result[name]
+    if not console.is_terminal:
+        console.width = _FILE_COLUMNS
     console.print(table)
     failed = [row for row in rows if not row["passed"]]
     for row in failed:

@@ -15,14 +15,14 @@ from kernels.checking.poison import Guarded, guard
 from kernels.checking.tolerance import allowed, error, tolerance
 
 Errors = list[tuple[float, float]]
-"""(error, what is allowed) of each float output."""
+"""(error, what is allowed) of each output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """error, tolerance: of the float output that comes nearest to its tolerance, see
-    kernels.checking.tolerance. error None: an output is not a number, or nothing could be compared.
-    failure: what is wrong, one line, else None."""
+    """error, tolerance: of the output that comes nearest to its tolerance, see
+    kernels.checking.tolerance; of integers the share that differs, and none may. error None: an
+    output is not a number, or nothing could be compared. failure: one line, else None."""
 
     op: str
     dtype: str
@@ -102,7 +102,7 @@ def _compare(
         if found[name].dtype.is_floating_point:
             failure = _compare_floats(case, name, found[name], value, errors)
         else:
-            failure = _compare_integers(case, name, inputs, found, expected)
+            failure = _compare_integers(case, name, inputs, found, expected, errors)
         if failure is not None:
             return failure
     return None
@@ -122,12 +122,14 @@ def _compare_floats(
 
 
 def _compare_integers(
-    case: Case, name: str, inputs: Values, found: Values, expected: Values
+    case: Case, name: str, inputs: Values, found: Values, expected: Values, errors: Errors
 ) -> str | None:
-    wrong = int((found[name] != expected[name]).sum())
-    if not wrong or (case.ties is not None and case.ties(inputs, found, expected)):
-        return None
-    return f"{name} differs from its reference in {wrong} of {expected[name].numel()} places"
+    """Their error is the share of places that differ; none may."""
+    wrong, places = int((found[name] != expected[name]).sum()), expected[name].numel()
+    if wrong and case.ties is not None and case.ties(inputs, found, expected):
+        wrong = 0
+    errors.append((wrong / max(1, places), tolerance(case.dtype, case.reduced)))
+    return f"{name} differs from its reference in {wrong} of {places} places" if wrong else None
 
 
 def _views(guarded: Mapping[str, Guarded]) -> Values:

@@ -42,7 +42,7 @@ def nvidia(cubin: bytes, ptx: str, tools: Path) -> MachineCode:
         file.write(cubin)
         file.flush()
         usage = _output([str(tools / "cuobjdump"), "--dump-resource-usage", file.name])
-        code = _output([str(tools / "nvdisasm"), "--print-code", file.name])
+        code = _output([str(tools / "nvdisasm"), "--print-code", "--no-dataflow", file.name])
     registers = re.search(r"\bREG:(\d+)", usage)
     if registers is None:
         raise RuntimeError("cuobjdump reports no registers")
