@@ -65,6 +65,43 @@ def test_a_prompt_gets_text_that_says_it_is_synthetic(page: Page, server: Server
     expect(said.locator(".ss-modelled").first).to_have_text("synthetic")
 
 
+def texts(page: Page) -> list[str]:
+    return page.locator("#ss-stream .row.decode .text").all_inner_texts()
+
+
+def test_the_requests_stream_their_text(page: Page, server: Server) -> None:
+    open_page(page, server)
+    expect(page.locator("#ss-stream .ss-modelled")).to_have_text("synthetic text")
+    before = texts(page)
+    assert before
+    page.wait_for_function(
+        "was => document.querySelector('#ss-stream .row.decode .text')?.textContent !== was",
+        arg=before[0],
+    )
+    done = page.locator("#ss-stream .row.ended").first
+    expect(done).to_contain_text("tokens")
+    request = int(done.locator("b").inner_text().removeprefix("r-"))
+    assert request >= 0
+
+
+BESIDE = """name => document.querySelector('#ss-roofline')?.data
+    ?.some(t => t.name === name && t.line.dash === 'dash')"""
+
+
+def test_what_is_compared_is_in_the_address_and_survives_a_reload(
+    page: Page, server: Server
+) -> None:
+    open_page(page, server, "roofline")
+    page.get_by_role("button", name="Compare").click()
+    page.get_by_role("combobox", name="a device", exact=True).click()
+    page.get_by_role("option", name="L4 24 GB", exact=True).click()
+    page.wait_for_function(BESIDE, arg="L4 24 GB bf16 compute roof")
+    expect(page).to_have_url(re.compile("compare_device="))
+    page.reload()
+    page.wait_for_function(BESIDE, arg="L4 24 GB bf16 compute roof")
+    expect(page.locator("#ss-why")).to_contain_text("On L4 24 GB bf16")
+
+
 def test_a_new_run_on_another_device_and_the_old_one_is_kept(page: Page, server: Server) -> None:
     open_page(page, server)
     before = server.health()
