@@ -41,13 +41,13 @@ def _ask() -> None:
     current = state.session()
     if current is None:
         return
-    wanted = _form(current.status)
+    wanted = _form(current)
     fits = _fits(wanted)
     if st.button("Start", type="primary", disabled=not fits, key="start_modelled"):
         _begin(current, wanted)
 
 
-def _form(status: Status | None) -> EngineConfig:
+def _form(current: state.Session) -> EngineConfig:
     """The engine that the dialog's boxes ask for."""
     names = [name for name, model in models().items() if model.spec is not None]
     left, right = st.columns(2)
@@ -67,7 +67,7 @@ def _form(status: Status | None) -> EngineConfig:
         help="Or the path of a Hugging Face config.json.",
         key="new_model",
     )
-    more = {**_sizes(status), **_fractions(), **_as_now(status)}
+    more = {**_sizes(current.status), **_fractions(), **_as_now(current)}
     return modelled_config(device, str(model), **more)
 
 
@@ -128,12 +128,13 @@ def _share(place: Any, label: str, usual: str, key: str) -> float | None:
     return value
 
 
-def _as_now(status: Status | None) -> dict[str, Any]:
-    """What the running engine is set to, so that only the device changes."""
-    if status is None:
-        return {}
+def _as_now(current: state.Session) -> dict[str, Any]:
+    """What the engine is set to, so that only the device changes.
+
+    One that is still starting has not said so: then what it was started with.
+    """
     names = ("scheduler", "chunk_tokens", "prefix_cache")
-    return {name: getattr(status, name) for name in names}
+    return {name: getattr(current.status or current.started_with.config, name) for name in names}
 
 
 def _fits(wanted: EngineConfig) -> bool:
@@ -152,11 +153,10 @@ def _fits(wanted: EngineConfig) -> bool:
 
 def _begin(current: state.Session, config: EngineConfig) -> None:
     """Start it under the load that runs, and show it."""
-    status = current.status
     if not config.modelled:
-        config = replace(config, **_as_now(status))
+        config = replace(config, **_as_now(current))
     try:
-        current.new_run(config, status.load if status else None)
+        current.new_run(config, (current.status or current.started_with).load)
     except UserError as error:
         st.error(str(error))
         return

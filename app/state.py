@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 if TYPE_CHECKING:
     from app.ramp import Ramp
     from engine.config import EngineConfig
-    from engine.messages import Load, LoadDone, Pace, Progress, Ready, Rejected, Status
+    from engine.messages import Load, LoadDone, Pace, Progress, Ready, Rejected, Start, Status
     from telemetry.store import Store
 
 _NAME = "_stepscope_registry"
@@ -53,6 +53,8 @@ class Session(Protocol):
     def run_id(self) -> str | None: ...
     @property
     def pace(self) -> Pace | None: ...
+    @property
+    def started_with(self) -> Start: ...
     @property
     def cpu_config(self) -> EngineConfig: ...
     @property

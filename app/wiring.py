@@ -69,12 +69,13 @@ class Session:
         self.token_text: TokenText | None = None
 
     def _start(self, config: EngineConfig, load: m.Load | None) -> EngineClient:
+        self.started_with = m.Start(config, load)
         if not config.modelled:
             self.cpu_config = config  # what a way back from a modelled run leads to
         listener = Listener(
             self._heard, self._heard_tokens, self._heard_telemetry, self._heard_last_reply
         )
-        client = EngineClient(m.Start(config, load), listener, _ENGINE_MODULE)
+        client = EngineClient(self.started_with, listener, _ENGINE_MODULE)
         threading.Thread(
             target=self._watch, args=(client,), name="engine-watch", daemon=True
         ).start()

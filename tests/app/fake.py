@@ -10,7 +10,7 @@ from app.ramp import Ramp
 from app.state import Phase
 from engine.config import EngineConfig
 from engine.errors import UserError
-from engine.messages import Load, LoadDone, Pace, Progress, Ready, Rejected, Status
+from engine.messages import Load, LoadDone, Pace, Progress, Ready, Rejected, Start, Status
 from telemetry.clock import sleep_s
 from telemetry.store import Store
 from tests.app.synthetic import RUN_ID
@@ -57,6 +57,7 @@ class FakeSession:
     engine_pid: int | None = None
     pace: Pace | None = None
     load_done: LoadDone | None = None
+    started_with: Start = field(default_factory=lambda: Start(EngineConfig(), Load("chat", 2)))
     cpu_config: EngineConfig = field(default_factory=EngineConfig)
     refuses: str | None = None
     last_ticket: str | None = None

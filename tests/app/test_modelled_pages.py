@@ -16,7 +16,7 @@ from app.panels import modelled
 from app.panels.session import answer
 from engine.build_modelled import build_modelled_engine
 from engine.config import EngineConfig
-from engine.messages import Load, Pace
+from engine.messages import Load, Pace, Start
 from engine.sink import NullSink
 from telemetry.clock import NS_PER_S, now_ns
 from telemetry.schema import RunRecord
@@ -178,6 +178,18 @@ def test_the_way_back_leads_to_the_cpu_as_it_was(fake: FakeSession) -> None:
     choose(opened(), "new run: this CPU")
     (asked,) = [a for a in fake.asked if a[0] == "new_run"]
     assert asked[1] == replace(fake.cpu_config, scheduler="continuous", chunk_tokens=256)
+
+
+def test_an_engine_that_is_still_starting_hands_on_what_it_was_started_with(
+    fake: FakeSession,
+) -> None:
+    """It has said nothing yet: neither its load nor its modes may be lost."""
+    fake.phase, fake.ready, fake.status = "starting", None, None
+    fake.started_with = Start(EngineConfig(scheduler="static"), Load("chat", 2))
+    choose(opened(), "new run: this CPU")
+    (asked,) = [a for a in fake.asked if a[0] == "new_run"]
+    assert asked[1].scheduler == "static"
+    assert asked[2] == Load("chat", 2)
 
 
 def test_a_refusal_is_shown(fake: FakeSession) -> None:
