@@ -1,0 +1,1 @@
+"""The check on a real GPU: see check.py."""
