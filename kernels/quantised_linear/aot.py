@@ -14,7 +14,6 @@ _SIZES = {"rows": "i32", "n": "i32", "k": "i32", "steps": "i32"}
 def specs() -> list[AotSpec]:
     return [
         _matmul("int8", "bf16", "fp32"),
-        _matmul("int8", "fp16", "fp32"),
         _matmul("int4", "bf16", "fp16"),
         _add_parts(),
     ]

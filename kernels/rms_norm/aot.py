@@ -12,7 +12,6 @@ _WANTED = (
     ("rms_norm", "bf16", 576),
     ("rms_norm", "bf16", 4096),
     ("add_rms_norm", "bf16", 4096),
-    ("add_rms_norm", "fp16", 4096),
     ("add_rms_norm", "fp32", 4096),
     ("add_rms_norm", "bf16", 16384),
 )
