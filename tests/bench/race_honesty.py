@@ -16,7 +16,8 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,11 @@ def main() -> int:
     with chromium() as browser:
         for number in range(asked.rounds):
             of = (asked.requests, asked.threads)
-            sides = [("page", lambda of=of: on_page(browser, *of))]
-            sides.append(("unwatched", lambda of=of: on_page(browser, *of, watched=False)))
-            sides.append(("runs", lambda of=of: by_runs(*of)))
+            sides: list[tuple[str, Callable[[], dict[str, Figures]]]] = [
+                ("page", partial(on_page, browser, *of)),
+                ("unwatched", partial(on_page, browser, *of, watched=False)),
+                ("runs", partial(by_runs, *of)),
+            ]
             made = {}
             for name, measure in sides if number % 2 == 0 else sides[::-1]:
                 print(f"round {number + 1}: {name}", file=sys.stderr)
@@ -205,8 +208,8 @@ def table(rounds: list[dict[str, Any]]) -> Iterator[str]:
             cells = (mode, name, _shown(Spread.of(page)), _shown(Spread.of(runs)), ratio)
             yield f"| {' | '.join(cells)} |"
         away, runs = (values(rounds, side, mode, "makespan_s") for side in ("unwatched", "runs"))
-        cells = (mode, "makespan_s, unwatched", _shown(Spread.of(away)), _shown(Spread.of(runs)))
-        yield f"| {' | '.join(cells)} | {_shown(pair_ratios(away, runs))} |"
+        ends = (_shown(Spread.of(away)), _shown(Spread.of(runs)), _shown(pair_ratios(away, runs)))
+        yield f"| {mode} | makespan_s, unwatched | {' | '.join(ends)} |"
     page, runs = longer(rounds, "page"), longer(rounds, "runs")
     ends = (_shown(Spread.of(page)), _shown(Spread.of(runs)), _shown(pair_ratios(page, runs)))
     yield f"| static / continuous | makespan_s | {' | '.join(ends)} |"
