@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor
 
-Step = Callable[[int], tuple[Tensor, Tensor]]
+T = TypeVar("T")
 
 _SMALL = (1, 2, 4, 8)
 _STEP = 16  # above them: rows that a matmul's tile computes in any case
@@ -27,15 +26,18 @@ def graph_sizes(most: int, few_rows: int | None = None) -> list[int]:
     return [*sorted(size for size in usual if size < most), most]
 
 
-class DecodeGraphs:
+class DecodeGraphs(Generic[T]):
     """step(size) recorded for every size. Call it like the step."""
 
     def __init__(
-        self, step: Step, sizes: list[int], progress: Callable[[float], None] = lambda _: None
+        self,
+        step: Callable[[int], T],
+        sizes: list[int],
+        progress: Callable[[float], None] = lambda _: None,
     ) -> None:
         """The state that `step` reads must make it harmless: its rows attend to nothing."""
         self._sizes = sizes
-        self._recorded: dict[int, tuple[torch.cuda.CUDAGraph, tuple[Tensor, Tensor]]] = {}
+        self._recorded: dict[int, tuple[torch.cuda.CUDAGraph, T]] = {}
         pool: Any = None
         for done, size in enumerate(reversed(sizes)):  # the largest first: others fit its memory
             graph, results = _record(step, size, pool)
@@ -47,7 +49,7 @@ class DecodeGraphs:
         """Rows that `count` decodes run as. count is at most the largest size."""
         return self._sizes[bisect_left(self._sizes, count)]
 
-    def __call__(self, size: int) -> tuple[Tensor, Tensor]:
+    def __call__(self, size: int) -> T:
         """Results lie in the graph's own memory: gone with the next call."""
         graph, results = self._recorded[size]
         graph.replay()
@@ -55,7 +57,7 @@ class DecodeGraphs:
 
 
 @torch.inference_mode()
-def _record(step: Step, size: int, pool: Any) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, Tensor]]:
+def _record(step: Callable[[int], T], size: int, pool: Any) -> tuple[torch.cuda.CUDAGraph, T]:
     beside: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):

@@ -17,12 +17,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.backends.device_copy import Upload
-from engine.backends.triton_inputs import Sampling, block_tables, sampling_columns
+from engine.backends.triton_inputs import (
+    Sampling,
+    block_tables,
+    kind_of,
+    sampling,
+    sampling_columns,
+)
 from engine.backends.triton_model import Rows
 from engine.batch import ScheduledBatch
 from engine.decodes import Members
 from engine.sequence import Sequence
 from kernels.attention.triton_impl import paged_decode
+from kernels.sampling.tiles import Kind
 
 _INT32 = ("positions", "contexts", "steps")
 _FLOAT32 = ("temperature", "top_p")
@@ -56,6 +63,7 @@ class DecodeState:
         self._members: Members | None = None
         self._held: list[int] = []  # blocks of each member's table that the device has
         self._next: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._kind: Kind = "top_p"
 
     # --- from the host ---
 
@@ -86,13 +94,15 @@ class DecodeState:
         count = len(sequences)
         tables = block_tables(sequences)
         tokens = [s.token_ids[at] for s, at in zip(sequences, start.tolist(), strict=True)]
+        how = sampling_columns(sequences)
         found = upload(
             tokens=np.array(tokens, np.int64),
             positions=start.astype(np.int32),
             contexts=(start + 1).astype(np.int32),
             tables=tables,
-            **sampling_columns(sequences),
+            **how,
         )
+        self._kind = kind_of(how)
         width = min(tables.shape[1], self.tables.shape[1])
         self.tables[:count, :width].copy_(found["tables"][:, :width])
         for name, column in self.columns.items():
@@ -128,8 +138,7 @@ class DecodeState:
         return paged_decode(q, cache, tables, contexts, self._block_size)
 
     def sampling(self, size: int) -> Sampling:
-        names = ("temperature", "top_p", "seeds", "steps")
-        return Sampling(*(self.columns[name][:size] for name in names))
+        return sampling({name: c[:size] for name, c in self.columns.items()}, self._kind)
 
     def advance(self, size: int, tokens: Tensor) -> None:
         """Make the next step ready. tokens: int64 [size], just sampled."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from engine.batch import Chunk, ScheduledBatch
 from engine.sampling import GREEDY
 from engine.sequence import Sequence
 from kernels.attention.triton_impl import paged_decode, paged_prefill
+from kernels.sampling.tiles import Kind
 
 # Widths of block tables are multiples of this: the compiler makes other code of a number that is
 # not one of 16, and every width would otherwise be a case of its own.
@@ -24,12 +26,14 @@ _WIDTH_BLOCKS = 16
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How each sampled row's token is chosen, [sampled]: temperature (0: greedy) and top_p float32,
-    seeds int64, steps int32 (its place in the request's output)."""
+    seeds int64, steps int32 (its place in the request's output). kind: the most that any asks for.
+    """
 
     temperature: Tensor
     top_p: Tensor
     seeds: Tensor
     steps: Tensor
+    kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,14 @@ def step_inputs(
     chunks = sorted(batch.chunks, key=lambda c: c.rows > 1)
     decodes = sum(c.rows == 1 for c in chunks)
     ends = np.cumsum([c.rows for c in chunks])
+    how = sampling_columns([c.sequence for c in batch.chunks if c.samples])
     found = upload(
         **_rows(chunks, pad_token),
         sampled=_sampled(batch.chunks, chunks, ends),
         tables=block_tables([c.sequence for c in chunks]),
         contexts=np.array([c.start + c.rows for c in chunks], np.int32),
         starts=np.concatenate([[decodes], ends[decodes:]]).astype(np.int32) - np.int32(decodes),
-        **sampling_columns([c.sequence for c in batch.chunks if c.samples]),
+        **how,
     )
     rows = Rows(found["tokens"], found["positions"], found["slots"], found["sampled"])
     return StepInputs(
@@ -89,13 +94,22 @@ def step_inputs(
         contexts=found["contexts"],
         starts=found["starts"],
         block_size=block_size,
-        sampling=sampling(found),
+        sampling=sampling(found, kind_of(how)),
     )
 
 
-def sampling(columns: dict[str, Tensor]) -> Sampling:
-    """Of uploaded columns."""
-    return Sampling(*(columns[name] for name in ("temperature", "top_p", "seeds", "steps")))
+def sampling(columns: Mapping[str, Tensor], kind: Kind) -> Sampling:
+    """Of columns on the device."""
+    heat, top_p, seeds, steps = (columns[n] for n in ("temperature", "top_p", "seeds", "steps"))
+    return Sampling(heat, top_p, seeds, steps, kind)
+
+
+def kind_of(columns: Mapping[str, Column]) -> Kind:
+    """Of `sampling_columns`: what no row asks for takes no pass over the logits."""
+    heat, top_p = (np.asarray(columns[n], np.float32) for n in ("temperature", "top_p"))
+    if not (heat > 0).any():
+        return "greedy"
+    return "top_p" if (top_p[heat > 0] < 1).any() else "temperature"
 
 
 def sampling_columns(sequences: Many[Sequence]) -> dict[str, Column]:
