@@ -92,6 +92,11 @@ class _Mix:
         return "mixed" if self.decode_seqs or self.padded_slots else "prefill"
 
 
+def phase_of(plan: ScheduledBatch) -> str:
+    """What a batch computes; one of telemetry.schema.PHASES."""
+    return _Mix(plan).phase
+
+
 def step_cost(plan: ScheduledBatch, accounting: Accounting) -> physics.StepCost:
     """What a batch runs and moves, counted exactly; the same before and after it has run."""
     if plan.cost is None:

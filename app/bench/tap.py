@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from engine.sink import SequenceSteps, Sink
 from telemetry.schema import BlockRecord, EventRecord, RequestRecord, StepRecord
@@ -27,3 +28,6 @@ class Tap:
 
     def blocks(self, records: Sequence[BlockRecord]) -> None:
         self.sink.blocks(records)
+
+    def samples(self, table: str, records: Sequence[Any]) -> None:
+        self.sink.samples(table, records)

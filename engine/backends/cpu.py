@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.backends.base import Backend
+from engine.backends.kernel_times import KernelTime
 from engine.backends.torch_runner import TORCH_DTYPES, TorchRunner
 from engine.batch import ScheduledBatch, StepOutput
 from engine.errors import UserError, unknown
@@ -29,15 +30,21 @@ class Runner(Protocol):
 
     def prepare(self, batch: ScheduledBatch, pad_token: int) -> Any: ...
 
-    def forward(self, inputs: Any) -> Tensor:
-        """Logits [sampled, vocab], in order of the batch; gone with the next call."""
+    def forward(self, inputs: Any, timed: bool = False) -> Tensor:
+        """Logits [sampled, vocab], in order of the batch; gone with the next call.
+
+        timed: `kernel_times` then tells of this call.
+        """
         ...
+
+    def kernel_times(self) -> list[KernelTime]: ...
 
 
 class CPUBackend(Backend):
     """A runner and a sampler."""
 
     name: ClassVar[str] = "cpu"
+    times_kernels: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -56,6 +63,7 @@ class CPUBackend(Backend):
             source, dtype=dtype, kv_dtype=kv_dtype, kv_slots=kv_slots, progress=progress
         )
         self.sampler = Sampler()
+        self._timed = False
         self._pad_token = source.tokenizer.eos_token_ids[0] if source.tokenizer.eos_token_ids else 0
 
     @property
@@ -67,7 +75,14 @@ class CPUBackend(Backend):
         return self.runner.prepare(batch, self._pad_token)
 
     def forward(self, inputs: Any) -> Tensor:
-        return self.runner.forward(inputs)
+        timed, self._timed = self._timed, False
+        return self.runner.forward(inputs, timed)
+
+    def time_kernels(self) -> None:
+        self._timed = True
+
+    def kernel_times(self) -> list[KernelTime]:
+        return self.runner.kernel_times()
 
     @torch.inference_mode()
     def sample(self, batch: ScheduledBatch, logits: Tensor) -> StepOutput:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.backends.base import Backend
+from engine.backends.kernel_times import KernelTime
 from engine.backends.triton_runner import TritonRunner
 from engine.batch import ScheduledBatch, StepOutput
 from engine.models.weights import ModelSource
@@ -22,6 +23,7 @@ class CUDABackend(Backend):
     """A runner; the tokens come from the device, each request's from its own seed and step."""
 
     name: ClassVar[str] = "cuda"
+    times_kernels: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class CUDABackend(Backend):
             device=device,
             progress=progress,
         )
+        self._timed = False
         self._pad_token = source.tokenizer.eos_token_ids[0] if source.tokenizer.eos_token_ids else 0
 
     @property
@@ -57,7 +60,14 @@ class CUDABackend(Backend):
         return self.runner.prepare(batch, self._pad_token)
 
     def forward(self, inputs: Any) -> Tensor:
-        return self.runner.forward(inputs)
+        timed, self._timed = self._timed, False
+        return self.runner.forward(inputs, timed)
+
+    def time_kernels(self) -> None:
+        self._timed = True
+
+    def kernel_times(self) -> list[KernelTime]:
+        return self.runner.kernel_times()
 
     def sample(self, batch: ScheduledBatch, logits: Tensor) -> StepOutput:
         return StepOutput(self.runner.tokens())

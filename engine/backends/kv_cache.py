@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from engine.backends.inputs import DecodeGroup, PrefillChunk, StepInputs
+from engine.backends.kernel_times import Mark, unmarked
 from engine.models.config import LlamaConfig
 from kernels.attention import chunk_attention, decode_attention, kv_views
 
@@ -23,9 +24,9 @@ class KVCache:
         self.layers = [_lazy_zeros(slots, width, dtype) for _ in range(config.layers)]
         self._buffer = torch.empty(0, width, dtype=dtype)
 
-    def attention(self, inputs: StepInputs) -> StepAttention:
+    def attention(self, inputs: StepInputs, mark: Mark = unmarked) -> StepAttention:
         """The attention of one step."""
-        return StepAttention(self, inputs)
+        return StepAttention(self, inputs, mark)
 
     def shaped(self, rows: Tensor, batch: int) -> Tensor:
         """[batch * context, width] -> [batch, context, 2, kv_heads, head_dim]."""
@@ -55,14 +56,15 @@ def _lazy_zeros(rows: int, width: int, dtype: torch.dtype) -> Tensor:
 class StepAttention:
     """Writes K and V, then attends: decodes in groups, prefill chunks one by one."""
 
-    def __init__(self, cache: KVCache, inputs: StepInputs) -> None:
-        self.cache, self.inputs = cache, inputs
+    def __init__(self, cache: KVCache, inputs: StepInputs, mark: Mark = unmarked) -> None:
+        self.cache, self.inputs, self._mark = cache, inputs, mark
 
     def __call__(self, layer: int, q: Tensor, kv: Tensor) -> Tensor:
         """q: [rows, heads, dim], kv: [rows, width] -> [rows, heads * dim]."""
         cache = self.cache
         rows, heads, dim = q.shape
         cache.layers[layer].index_copy_(0, self.inputs.write_slots, kv.to(cache.dtype))
+        self._mark("rope_and_cache")
         query = q.to(cache.dtype)
         out = q.new_empty(rows, heads * dim)
         for group in self.inputs.decodes:

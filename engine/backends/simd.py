@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.backends.kernel_times import KernelTime
 from engine.backends.simd_memory import Buffer, Ints, address, aligned
 from engine.batch import ScheduledBatch
 from engine.models.config import LlamaConfig
@@ -26,9 +27,12 @@ from kernels.linear.pack import INT4_GROUP, PANEL, Packed
 from kernels.llama_step.numba_impl import (
     LAYER_FIELDS,
     STEP_FIELDS,
+    TIMES_HEADER,
+    TIMES_SIZE,
     LayerField,
     Part,
     StepField,
+    StepKernel,
     forward_address,
 )
 from kernels.simd.memory import huge
@@ -151,6 +155,7 @@ class SimdModel:
         self._logits = Buffer(4 * PANEL * self._many.head_panels)
         self._scratch = Buffer(0)
         self._inputs: SimdInputs | None = None
+        self._times = np.zeros(TIMES_SIZE, dtype=np.int64)
         self._fill_constants()
 
     def _fill_constants(self) -> None:
@@ -175,8 +180,11 @@ class SimdModel:
         for field, value in constants.items():
             step[field] = value
 
-    def forward(self, inputs: SimdInputs) -> Tensor:
-        """Logits float32 [sampled, vocab]; they are overwritten by the next call."""
+    def forward(self, inputs: SimdInputs, timed: bool = False) -> Tensor:
+        """Logits float32 [sampled, vocab]; they are overwritten by the next call.
+
+        timed: `kernel_times` then tells of this call. It changes no result.
+        """
         step, rows, sampled = self._step, len(inputs.tokens), len(inputs.sampled)
         self._inputs = inputs  # run_again reads them
         self._choose_weights(rows)
@@ -187,8 +195,21 @@ class SimdModel:
         step[StepField.SPAN_COUNT] = len(inputs.spans)
         step[StepField.SAMPLED] = address(inputs.sampled)
         step[StepField.SAMPLED_COUNT] = sampled
+        if timed:
+            self._times[:] = 0
+            step[StepField.TIMES] = address(self._times)
         self.run_again(Part.ALL)
+        step[StepField.TIMES] = 0
         return torch.from_numpy(self._logits.view(sampled, self.config.vocab))
+
+    def kernel_times(self) -> list[KernelTime]:
+        """Of the last timed call, in the order of the step."""
+        rows = self._times[TIMES_HEADER:].reshape(-1, 2).tolist()
+        return [
+            KernelTime(kernel.name.lower(), calls, ns)
+            for kernel, (ns, calls) in zip(StepKernel, rows, strict=True)
+            if calls
+        ]
 
     def run_again(self, parts: Part) -> None:
         """Some ops of the last step once more, to see how long they take."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from engine.backends.kernel_times import KernelTime
 from engine.backends.simd import SimdCache, SimdInputs, SimdModel, build_inputs
 from engine.batch import ScheduledBatch
 from engine.models.simd_weights import SimdWeights
@@ -42,5 +43,8 @@ class SimdRunner:
     def prepare(self, batch: ScheduledBatch, pad_token: int) -> SimdInputs:
         return build_inputs(batch, pad_token)
 
-    def forward(self, inputs: SimdInputs) -> Tensor:
-        return self.model.forward(inputs)
+    def forward(self, inputs: SimdInputs, timed: bool = False) -> Tensor:
+        return self.model.forward(inputs, timed)
+
+    def kernel_times(self) -> list[KernelTime]:
+        return self.model.kernel_times()

@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from engine.backends.kernel_times import Mark, unmarked
 from engine.models.config import LlamaConfig
 from kernels.rms_norm.triton_impl import add_rms_norm, rms_norm
 from kernels.rope import rope_tables
@@ -29,7 +30,7 @@ MakeLinear = Callable[[Tensor, str], Linear]
 class Attention(Protocol):
     """Attends over one layer's cache, in which the new K and V already are."""
 
-    def __call__(self, q: Tensor, cache: Tensor) -> Tensor:
+    def __call__(self, q: Tensor, cache: Tensor, /) -> Tensor:
         """q: [rows, heads, dim], cache: [slots, 2, kv_heads, dim] -> [rows, heads, dim]."""
         ...
 
@@ -85,30 +86,65 @@ class TritonModel:
         self.head = make_linear(head, "head")
         self.cos, self.sin = _half_tables(config, device)
 
-    def forward(self, rows: Rows, cache: Tensor, attention: Attention) -> Tensor:
-        """cache: [layers, slots, 2, kv_heads, dim] -> logits [sampled, vocab]."""
+    def forward(
+        self, rows: Rows, cache: Tensor, attention: Attention, mark: Mark = unmarked
+    ) -> Tensor:
+        """cache: [layers, slots, 2, kv_heads, dim] -> logits [sampled, vocab].
+
+        mark hears of each kernel that was launched.
+        """
         c = self.config
         residual = self.embedding.index_select(0, rows.tokens)
+        mark("embedding")
         normed = rms_norm(residual, self.layers[0].attn_norm, c.rms_norm_eps)
+        mark("rms_norm")
         for i, layer in enumerate(self.layers):
-            attended = self._attend(layer, normed, rows, cache[i], attention)
-            normed = add_rms_norm(layer.out(attended), residual, layer.mlp_norm, c.rms_norm_eps)
-            change = layer.down(silu_and_mul(layer.gate_up(normed)))
+            attended = self._attend(layer, normed, rows, cache[i], attention, mark)
+            normed = add_rms_norm(attended, residual, layer.mlp_norm, c.rms_norm_eps)
+            mark("rms_norm")
+            change = _mlp(layer, normed, mark)
             if i + 1 < c.layers:
                 gain = self.layers[i + 1].attn_norm
                 normed = add_rms_norm(change, residual, gain, c.rms_norm_eps)
+                mark("rms_norm")
         if rows.sampled is not None:
             change, residual = (x.index_select(0, rows.sampled) for x in (change, residual))
-        return self.head(add_rms_norm(change, residual, self.final_norm, c.rms_norm_eps))
+        last = add_rms_norm(change, residual, self.final_norm, c.rms_norm_eps)
+        mark("rms_norm")
+        logits = self.head(last)
+        mark("lm_head")
+        return logits
 
     def _attend(
-        self, layer: Layer, normed: Tensor, rows: Rows, cache: Tensor, attention: Attention
+        self,
+        layer: Layer,
+        normed: Tensor,
+        rows: Rows,
+        cache: Tensor,
+        attention: Attention,
+        mark: Mark,
     ) -> Tensor:
-        """[rows, hidden] -> [rows, heads * dim]."""
+        """[rows, hidden] -> [rows, hidden]: attention with both of its projections."""
         c = self.config
         qkv = layer.qkv(normed).view(-1, c.heads + 2 * c.kv_heads, c.head_dim)
+        mark("qkv_linear")
         rope_and_cache(qkv, rows.positions, self.cos, self.sin, rows.slots, cache, c.heads)
-        return attention(qkv[:, : c.heads], cache).view(-1, c.heads * c.head_dim)
+        mark("rope_and_cache")
+        attended = attention(qkv[:, : c.heads], cache).view(-1, c.heads * c.head_dim)
+        mark("attention")
+        out = layer.out(attended)
+        mark("out_linear")
+        return out
+
+
+def _mlp(layer: Layer, normed: Tensor, mark: Mark) -> Tensor:
+    gate_up = layer.gate_up(normed)
+    mark("gate_up_linear")
+    gated = silu_and_mul(gate_up)
+    mark("silu_and_mul")
+    change = layer.down(gated)
+    mark("down_linear")
+    return change
 
 
 def _load_layer(

@@ -14,6 +14,8 @@ from torch import Tensor
 from engine.backends.cuda_graphs import DecodeGraphs, graph_sizes
 from engine.backends.decode_state import DecodeInputs, DecodeState
 from engine.backends.device_copy import Download, Upload
+from engine.backends.kernel_marks import Marks
+from engine.backends.kernel_times import KernelTime, Mark, unmarked
 from engine.backends.quantised_layers import linear_maker
 from engine.backends.triton_inputs import Sampling, StepInputs, step_inputs
 from engine.backends.triton_model import TritonModel
@@ -32,7 +34,8 @@ class TritonRunner:
     """Weights, cache and sampling on one device.
 
     A step of nothing but decodes runs from the device's own state (see DecodeState), and on a GPU
-    as one CUDA graph; whatever else is flattened, copied over and launched kernel by kernel.
+    as one CUDA graph with sampling behind it; whatever else is flattened, copied over and launched
+    kernel by kernel.
     """
 
     kernels: ClassVar[str] = "triton"
@@ -58,7 +61,8 @@ class TritonRunner:
         width = -(-min(c.max_context, kv_slots) // block_size)
         self.state = DecodeState(max_batch, width, block_size, device)
         self._upload, self._tokens = Upload(device), Download(device, max_batch)
-        self._graphs: DecodeGraphs | None = None
+        self._graphs: DecodeGraphs[Tensor] | None = None
+        self._marks: Marks | None = None
 
     def capture(self, progress: Callable[[float], None] = lambda _: None) -> None:
         """Record a graph for each batch size; needs a GPU, and about a second of compiling."""
@@ -80,16 +84,23 @@ class TritonRunner:
         return step_inputs(batch, pad_token, self.block_size, self._upload)
 
     @torch.inference_mode()
-    def forward(self, inputs: Inputs) -> Tensor:
+    def forward(self, inputs: Inputs, timed: bool = False) -> Tensor:
         """Logits [sampled, vocab] on the device, in order of the batch; gone with the next call.
 
         Returns when they are computed. Their tokens are sampled behind them: see `tokens`.
+        timed: `kernel_times` then tells of this call, which launches one by one: nothing of a
+        graph's kernels can be seen from outside.
         """
+        self._marks = Marks(self.device) if timed else None
+        mark = self._marks or unmarked
         if isinstance(inputs, DecodeInputs):
-            logits, tokens = self._run_decodes(inputs)
+            logits = self._run_decodes(inputs, mark)
             done = self._mark()
+            tokens = _sampled(logits, self.state.sampling(inputs.size))
+            self.state.advance(inputs.size, tokens)
+            logits, tokens = logits[: inputs.count], tokens[: inputs.count]
         else:
-            logits = self.model.forward(inputs.rows, self.cache, inputs.attend)
+            logits = self.model.forward(inputs.rows, self.cache, inputs.attend, mark)
             done = self._mark()
             tokens = _sampled(logits, inputs.sampling)
         self._tokens.start(tokens)
@@ -101,10 +112,14 @@ class TritonRunner:
         """What was sampled from the last forward pass's logits; waits for it."""
         return self._tokens.wait()
 
-    def _run_decodes(self, inputs: DecodeInputs) -> tuple[Tensor, Tensor]:
-        run = self._decode if self._graphs is None else self._graphs
-        logits, tokens = run(inputs.size)
-        return logits[: inputs.count], tokens[: inputs.count]
+    def kernel_times(self) -> list[KernelTime]:
+        """Of the last forward pass, if it was timed; sampling is not part of it."""
+        return self._marks.times() if self._marks else []
+
+    def _run_decodes(self, inputs: DecodeInputs, mark: Mark) -> Tensor:
+        if self._graphs is None or self._marks is not None:
+            return self._decode(inputs.size, mark)
+        return self._graphs(inputs.size)
 
     def _mark(self) -> torch.cuda.Event | None:
         """The place in the device's queue behind all that was launched; None on a CPU."""
@@ -114,16 +129,13 @@ class TritonRunner:
         mark.record()
         return mark
 
-    def _decode(self, size: int) -> tuple[Tensor, Tensor]:
-        """Logits and tokens of the state's first rows, and the next step made ready."""
+    def _decode(self, size: int, mark: Mark = unmarked) -> Tensor:
+        """Logits of the state's first rows."""
         rows = self.state.rows(size)
-        logits = self.model.forward(rows, self.cache, partial(self.state.attend, size))
-        tokens = _sampled(logits, self.state.sampling(size))
-        self.state.advance(size, tokens)
-        return logits, tokens
+        return self.model.forward(rows, self.cache, partial(self.state.attend, size), mark)
 
 
 def _sampled(logits: Tensor, how: Sampling) -> Tensor:
     if not len(logits):
         return logits.new_empty(0, dtype=torch.int64)
-    return sample(logits, how.temperature, how.top_p, how.seeds, how.steps)
+    return sample(logits, how.temperature, how.top_p, how.seeds, how.steps, kind=how.kind)

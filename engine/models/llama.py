@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from engine.backends.kernel_times import Mark, unmarked
 from engine.models.config import LlamaConfig
 from kernels.linear import PackedLinear
 from kernels.rms_norm import rms_norm
@@ -60,26 +61,51 @@ class LlamaModel:
         )
 
     def forward(
-        self, token_ids: Tensor, positions: Tensor, sampled: Tensor, attention: LayerAttention
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        sampled: Tensor,
+        attention: LayerAttention,
+        mark: Mark = unmarked,
     ) -> Tensor:
         """token_ids, positions: [rows]; sampled: [n] rows whose logits are wanted -> [n, vocab].
 
-        Both rows and n are at least kernels.linear.MIN_ROWS.
+        Both rows and n are at least kernels.linear.MIN_ROWS. mark hears of each kernel that ended;
+        attention says itself when rotated keys are cached.
         """
         c = self.config
         x = self.embedding.index_select(0, token_ids)
         cos, sin = self.cos.index_select(0, positions), self.sin.index_select(0, positions)
+        mark("embedding")
         rotated = c.heads + c.kv_heads
         for i, layer in enumerate(self.layers):
-            qkv = layer.qkv(rms_norm(x, layer.attn_norm, c.rms_norm_eps))
+            normed = rms_norm(x, layer.attn_norm, c.rms_norm_eps)
+            mark("rms_norm")
+            qkv = layer.qkv(normed)
+            mark("qkv_linear")
             heads = qkv.view(-1, rotated + c.kv_heads, c.head_dim)
             apply_rope_(heads[:, :rotated], cos, sin)
             attended = attention(i, heads[:, : c.heads], qkv[:, c.heads * c.head_dim :])
+            mark("attention")
             x = layer.out.add_to(attended, x)
-            gate_up = layer.gate_up(rms_norm(x, layer.mlp_norm, c.rms_norm_eps))
-            x = layer.down.add_to(silu_and_mul(gate_up), x)
+            mark("out_linear")
+            x = self._mlp(layer, x, mark)
         last = rms_norm(x.index_select(0, sampled), self.final_norm, c.rms_norm_eps)
-        return self.head(last)
+        mark("rms_norm")
+        logits = self.head(last)
+        mark("lm_head")
+        return logits
+
+    def _mlp(self, layer: Layer, x: Tensor, mark: Mark) -> Tensor:
+        normed = rms_norm(x, layer.mlp_norm, self.config.rms_norm_eps)
+        mark("rms_norm")
+        gate_up = layer.gate_up(normed)
+        mark("gate_up_linear")
+        gated = silu_and_mul(gate_up)
+        mark("silu_and_mul")
+        x = layer.down.add_to(gated, x)
+        mark("down_linear")
+        return x
 
 
 def _load_layer(get: Callable[[str], Tensor], index: int, dtype: torch.dtype) -> Layer:

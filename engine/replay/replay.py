@@ -50,6 +50,9 @@ class Outcome:
     def blocks(self, records: Items[BlockRecord]) -> None:
         """Which blocks they were says nothing about time."""
 
+    def samples(self, table: str, records: Items[object]) -> None:
+        """A modelled device has none."""
+
 
 class _Words:
     """What SyntheticTokens asks of a tokenizer, and an engine of a decoder: no text is shown."""

@@ -21,6 +21,7 @@ from kernels.attention.numba_impl import attend
 from kernels.linear.numba_impl import ADD, SILU_AND_MUL, STORE, linear_share
 from kernels.rms_norm.numba_impl import rms_norm_row
 from kernels.rope.numba_impl import rope_row
+from kernels.simd.clock import TIMESPEC_BYTES, monotonic_ns
 from kernels.simd.pool import barrier, thread_count, thread_number
 from kernels.simd.vectors import (
     LANES,
@@ -77,6 +78,7 @@ class StepField(IntEnum):
     LAST_X = 36  # float32 [sampled, hidden]
     HEAD_BF16 = 37  # whether the head takes bfloat16 rows
     PARTS = 38  # which ops run: a sum of `Part`
+    TIMES = 39  # int64 [TIMES_SIZE] to be filled with the time of each `StepKernel`; 0: not timed
 
 
 class Part(IntFlag):
@@ -88,6 +90,25 @@ class Part(IntFlag):
     ATTENTION = 8
     HEAD = 16
     ALL = 31
+
+
+class StepKernel(IntEnum):
+    """What of a step is timed together, in the order in which it first runs."""
+
+    EMBEDDING = 0
+    RMS_NORM = 1
+    QKV_LINEAR = 2
+    ROPE_AND_CACHE = 3
+    ATTENTION = 4
+    OUT_LINEAR = 5
+    GATE_UP_LINEAR = 6  # with SiLU and the product, while the sums are still in registers
+    DOWN_LINEAR = 7
+    LM_HEAD = 8
+
+
+# Of the times: room for a timespec, the last stamp, then (nanoseconds, calls) of each kernel.
+TIMES_HEADER = TIMESPEC_BYTES // 8 + 1
+TIMES_SIZE = TIMES_HEADER + 2 * len(StepKernel)
 
 
 class LayerField(IntEnum):
@@ -120,7 +141,7 @@ _LAYER_BYTES, _SPAN_BYTES = 8 * LAYER_FIELDS, 8 * SPAN_FIELDS
     _EMBEDDING_BF16, _LAYER_TABLE, _FINAL_NORM, _HEAD, _COS, _SIN, _TOKENS, _SPANS, _SPAN_COUNT,
     _SAMPLED, _SAMPLED_COUNT, _X, _ACT, _ACT_STRIDE, _ACT_BF16, _QKV, _QKV_STRIDE, _Q, _Q_STRIDE,
     _KV_BF16, _HEAD_BYTES, _PAGE_BYTES, _LOGITS, _LOGITS_STRIDE, _SCRATCH, _SCRATCH_BYTES,
-    _COUNTER, _LAST_X, _HEAD_BF16, _PARTS,
+    _COUNTER, _LAST_X, _HEAD_BF16, _PARTS, _TIMES,
 ) = (8 * int(field) for field in StepField)  # fmt: skip
 (_L_ATTN_NORM, _L_QKV, _L_OUT, _L_MLP_NORM, _L_GATE_UP, _L_DOWN, _L_CACHE) = (
     8 * int(field) for field in LayerField
@@ -128,7 +149,31 @@ _LAYER_BYTES, _SPAN_BYTES = 8 * LAYER_FIELDS, 8 * SPAN_FIELDS
 _NORMS, _LINEARS, _ROPES, _ATTENTIONS, _HEADS_PART = (
     int(part) for part in (Part.NORMS, Part.LINEARS, Part.ROPE, Part.ATTENTION, Part.HEAD)
 )
+(
+    _EMBEDDINGS, _RMS_NORM, _QKV_LINEAR, _ROPE_AND_CACHE, _ATTENDING, _OUT_LINEAR, _GATE_UP_LINEAR,
+    _DOWN_LINEAR, _LM_HEAD,
+) = (int(kernel) for kernel in StepKernel)  # fmt: skip
+_LAST_STAMP, _FIRST_TIME = TIMESPEC_BYTES, 8 * TIMES_HEADER
 _S_FIRST, _S_ROWS, _S_START, _S_PAGES = (8 * int(field) for field in SpanField)
+
+
+@njit(nogil=True, error_model="numpy")
+def _start_timing(step: int, thread: int) -> None:
+    times = load_int(step + _TIMES)
+    if times and thread == 0:
+        store_int(times + _LAST_STAMP, monotonic_ns(times))
+
+
+@njit(nogil=True, error_model="numpy")
+def _together(step: int, thread: int, kernel: int) -> None:
+    """Threads wait for each other; what ran since they last did is a call of this kernel."""
+    barrier()
+    times = load_int(step + _TIMES)
+    if times and thread == 0:
+        now, mine = monotonic_ns(times), times + _FIRST_TIME + 16 * kernel
+        store_int(mine, load_int(mine) + now - load_int(times + _LAST_STAMP))
+        store_int(mine + 8, load_int(mine + 8) + 1)
+        store_int(times + _LAST_STAMP, now)
 
 
 @njit(nogil=True, error_model="numpy")
@@ -222,21 +267,21 @@ def _attention_task(
 @njit(nogil=True, error_model="numpy")
 def _linear(
     step: int, linear: int, thread: int, threads: int, mode: int, x: int, x_stride: int, out: int,
-    out_stride: int, scratch: int,
+    out_stride: int, scratch: int, kernel: int,
 ) -> None:  # fmt: skip
     if load_int(step + _PARTS) & _LINEARS:
         linear_share(
             thread, threads, linear, x, x_stride, load_int(step + _ROWS), mode, out, out_stride,
             load_int(step + _ACT_BF16), scratch,
         )  # fmt: skip
-    barrier()
+    _together(step, thread, kernel)
 
 
 @njit(nogil=True, error_model="numpy")
-def _layer_norm(step: int, gain: int, first: int, last: int) -> None:
+def _layer_norm(step: int, gain: int, first: int, last: int, thread: int) -> None:
     if load_int(step + _PARTS) & _NORMS:
         _norm(step, load_int(step + _X), gain, first, last, load_int(step + _ACT_BF16))
-    barrier()
+    _together(step, thread, _RMS_NORM)
 
 
 @njit(nogil=True, error_model="numpy")
@@ -249,23 +294,31 @@ def _layer(step: int, layer: int, thread: int, threads: int, scratch: int) -> No
     cache = load_int(layer + _L_CACHE)
     if thread == 0:
         store_int(load_int(step + _COUNTER), 0)
-    _layer_norm(step, load_int(layer + _L_ATTN_NORM), first, last)
-    linear = load_int(layer + _L_QKV)
-    _linear(step, linear, thread, threads, STORE, act, stride, qkv, qkv_stride, scratch)
+    _layer_norm(step, load_int(layer + _L_ATTN_NORM), first, last, thread)
+    _linear(
+        step, load_int(layer + _L_QKV), thread, threads, STORE, act, stride, qkv, qkv_stride,
+        scratch, _QKV_LINEAR,
+    )  # fmt: skip
     if parts & _ROPES:
         _rope(step, cache, first, last, scratch)
-    barrier()
+    _together(step, thread, _ROPE_AND_CACHE)
     if parts & _ATTENTIONS:
         _attention(step, cache, scratch)
-    barrier()
-    linear = load_int(layer + _L_OUT)
-    _linear(step, linear, thread, threads, ADD, act, stride, x, x_stride, scratch)
-    _layer_norm(step, load_int(layer + _L_MLP_NORM), first, last)
+    _together(step, thread, _ATTENDING)
+    _linear(
+        step, load_int(layer + _L_OUT), thread, threads, ADD, act, stride, x, x_stride, scratch,
+        _OUT_LINEAR,
+    )  # fmt: skip
+    _layer_norm(step, load_int(layer + _L_MLP_NORM), first, last, thread)
     # The gated values take the place of qkv: both are gone by the time the other comes.
-    linear = load_int(layer + _L_GATE_UP)
-    _linear(step, linear, thread, threads, SILU_AND_MUL, act, stride, qkv, qkv_stride, scratch)
-    linear = load_int(layer + _L_DOWN)
-    _linear(step, linear, thread, threads, ADD, qkv, qkv_stride, x, x_stride, scratch)
+    _linear(
+        step, load_int(layer + _L_GATE_UP), thread, threads, SILU_AND_MUL, act, stride, qkv,
+        qkv_stride, scratch, _GATE_UP_LINEAR,
+    )  # fmt: skip
+    _linear(
+        step, load_int(layer + _L_DOWN), thread, threads, ADD, qkv, qkv_stride, x, x_stride,
+        scratch, _DOWN_LINEAR,
+    )  # fmt: skip
 
 
 @njit(nogil=True, error_model="numpy")
@@ -279,12 +332,14 @@ def _head(step: int, thread: int, threads: int, scratch: int) -> None:
             value = load_f32(load_int(step + _X) + row * x_stride + 4 * j)
             store_f32(last_x + i * x_stride + 4 * j, value)
         _norm(step, last_x, load_int(step + _FINAL_NORM), i, i + 1, load_int(step + _HEAD_BF16))
-    barrier()
+    _together(step, thread, _RMS_NORM)
     linear_share(
         thread, threads, load_int(step + _HEAD), load_int(step + _ACT),
         load_int(step + _ACT_STRIDE), count, STORE, load_int(step + _LOGITS),
         load_int(step + _LOGITS_STRIDE), 0, scratch,
     )  # fmt: skip
+    if load_int(step + _TIMES):  # the threads meet where the call ends; this is as far as it goes
+        _together(step, thread, _LM_HEAD)
 
 
 @njit(nogil=True, error_model="numpy")
@@ -292,8 +347,9 @@ def _run(step: int) -> None:
     thread, threads = int(thread_number()), int(thread_count())
     scratch = load_int(step + _SCRATCH) + thread * load_int(step + _SCRATCH_BYTES)
     rows = load_int(step + _ROWS)
+    _start_timing(step, thread)
     _embed(step, rows * thread // threads, rows * (thread + 1) // threads)
-    barrier()
+    _together(step, thread, _EMBEDDINGS)
     for i in range(load_int(step + _LAYERS)):
         layer = load_int(step + _LAYER_TABLE) + i * _LAYER_BYTES
         _layer(step, layer, thread, threads, scratch)

@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine.engine import Engine
 from engine.messages import TokenMessage
@@ -25,6 +26,7 @@ class Recording:
     events: list[EventRecord] = field(default_factory=list)
     block_changes: list[BlockRecord] = field(default_factory=list)
     messages: list[TokenMessage] = field(default_factory=list)
+    sampled: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
 
     def step(self, record: StepRecord, sequences: SequenceSteps) -> None:
         self.steps.append(record)
@@ -38,6 +40,9 @@ class Recording:
 
     def blocks(self, records: Sequence[BlockRecord]) -> None:
         self.block_changes.extend(records)
+
+    def samples(self, table: str, records: Sequence[Any]) -> None:
+        self.sampled[table].extend(records)
 
     @property
     def tokens(self) -> dict[int, list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 
@@ -67,6 +68,10 @@ class Watch:
 
     def blocks(self, records: Sequence[BlockRecord]) -> None:
         self.recorder.blocks(records)
+
+    def samples(self, table: str, records: Sequence[Any]) -> None:
+        self.counts[table] += len(records)
+        self.recorder.samples(table, records)
 
 
 @dataclass
