@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine import messages as m
@@ -15,6 +16,9 @@ from engine.errors import UserError
 
 if TYPE_CHECKING:
     from engine.built import BuiltEngine
+    from engine.config import EngineConfig
+    from engine.device_samples import DeviceSampler
+    from telemetry.recorder import Recorder
 
 HEADLESS_INTERVAL_S = 2.0
 HEADLESS_GATHER_S = 0.1
@@ -67,11 +71,14 @@ def _serve(
     recorder = Recorder(
         channels.telemetry.send_bytes, droppable=live, interval_s=every_s, capacity=capacity
     )
+    sampler = _sampler(start.config, recorder)
     servers: list[EngineServer] = []
     told: list[bool] = []
 
     def emit(message: m.TokenMessage) -> None:
         tokens.put(message)
+        if sampler is not None:
+            sampler.step_ended()
         if recorder.failure is not None and not told:
             told.append(True)
             why = f"telemetry can no longer be recorded ({recorder.failure}); restart Stepscope"
@@ -90,7 +97,21 @@ def _serve(
         servers[0].run()
     finally:
         tokens.close()
+        if sampler is not None:
+            sampler.close()
         recorder.close()
+
+
+def _sampler(config: EngineConfig, recorder: Recorder) -> DeviceSampler | None:
+    """A modelled device says nothing of itself, and this machine's load is not its."""
+    if config.modelled:
+        return None
+    from engine.device_samples import DeviceSampler, torch_gpu_uuid
+
+    record = partial(recorder.samples, "device_samples")
+    if config.backend == "cuda":
+        return DeviceSampler(record, torch_gpu_uuid)
+    return DeviceSampler(record)
 
 
 def _builder(start: m.Start, replies: Outbox) -> Callable[..., BuiltEngine]:

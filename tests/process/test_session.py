@@ -129,6 +129,24 @@ def test_pause_stops_steps_arrivals_and_the_clock_of_the_load(session: Session) 
     assert [b - a for a, b in pairwise(clock)] == pytest.approx([g * 1e9 for g in planned], abs=2)
 
 
+def test_the_process_is_sampled_while_steps_run_and_not_while_paused(session: Session) -> None:
+    """No GPU runs the steps here, so nothing is reported of one."""
+    before = _value(session, "SELECT count(*) FROM device_samples")
+    session.load("steady", rate=20.0, seed=4)
+    samples = "SELECT * EXCLUDE (run_id) FROM device_samples OFFSET ?"
+    until(lambda: len(_rows(session, samples, before)) > 1, "two samples")
+    _paused(session)
+    found = _rows(session, samples, before)
+    (started_ns,) = _rows(session, "SELECT started_ns FROM runs")[0]
+    times = [row[0] for row in found]
+    assert times == sorted(times)
+    assert times[0] > started_ns
+    assert all(b - a > 0.9e9 for a, b in pairwise(times))
+    assert all(row[1:6] == (None,) * 5 and row[6] > 0 for row in found)
+    sleep_s(1.2)  # longer than from one sample to the next
+    assert _rows(session, samples, before) == found
+
+
 def test_a_single_step_is_one_step(session: Session) -> None:
     session.load("steady", concurrency=2)
     until(lambda: _value(session, "SELECT count(*) > 0 FROM steps"), "a first step")
