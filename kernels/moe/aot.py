@@ -12,6 +12,7 @@ from kernels.moe.tiles import SORT_CHUNK, Tiles, matmul_tiles, router_options
 from kernels.pointwise_tiles import power_of_two
 
 ARCHS = ("sm_80", "sm_90", "sm_100", "gfx942")
+_FP32_ON = ("sm_90", "gfx942")
 _ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 # dtype, rows, k, experts: a decode's few rows per expert, a prompt's many, and both in between
 _MATMULS = (
@@ -23,7 +24,12 @@ _MATMULS = (
 
 
 def specs() -> list[AotSpec]:
-    matmuls = [_matmul(arch, *what) for arch in ARCHS for what in _MATMULS]
+    matmuls = [
+        _matmul(arch, *what)
+        for arch in ARCHS
+        for what in _MATMULS
+        if what[0] != "fp32" or arch in _FP32_ON
+    ]
     return [_router("sqrt_softplus"), _router("softmax"), _sort(), *matmuls]
 
 

@@ -54,6 +54,7 @@ def _spec(
         options={"num_warps": WARPS},
         divisible=(*pointers, "stride", "vocab"),
         wide_loads=True,
+        archs=() if element == "bf16" else ("sm_90", "gfx942"),
     )
 
 
