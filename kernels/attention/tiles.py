@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernels.pointwise_tiles import power_of_two
 
 BYTES_FOR_FP8 = frozenset({"sm_80", "sm_86", "sm_87"})  # no e4m3 before compute capability 8.9
+# Matrix instructions of warpgroups or blocks, and 227 KB of shared memory; others have 99 and more.
+WARPGROUPS = frozenset({"sm_90", "sm_100", "sm_103"})
 LEAST_ROWS = 16  # of a matrix instruction's left side
 
 
@@ -27,27 +29,44 @@ class Tiles:
 def decode_tiles(arch: str, element_bytes: int, dim: int, group: int) -> Tiles:
     """element_bytes: of a query. One token of each sequence, all heads of a KV head in one tile."""
     rows = max(LEAST_ROWS, power_of_two(group))
-    wide = power_of_two(dim) * element_bytes > 256
+    row_bytes = power_of_two(dim) * element_bytes
+    keys = max(16, min(64, 64 * 256 // row_bytes))
     if arch.startswith("gfx"):
-        return Tiles(rows, 32 if wide else 64, 4, 2)
-    return Tiles(rows, 32 if wide else 64, 4, 3)
+        return Tiles(rows, keys, 4, 2)
+    return Tiles(rows, keys, 8 if element_bytes > 2 else 4, 3)
 
 
 def prefill_tiles(arch: str, element_bytes: int, dim: int, group: int) -> Tiles:
     """Shared memory holds the queries and `stages` tiles of keys and of values.
 
     A warpgroup's matrix instruction takes 64 rows, so 128 rows are two of them (sm_90) or one
-    of a whole block (sm_100). fp32 runs on plain FMAs, whose operands fill the registers.
+    of a whole block (sm_100). fp32 runs on plain FMAs, whose operands fill the registers. A group
+    of more heads than rows has as many rows as it needs.
     """
-    width = power_of_two(dim)
     if element_bytes > 2:
-        rows, warps = (16, 4) if arch in BYTES_FOR_FP8 else (32, 4 if arch.startswith("gfx") else 8)
-        return Tiles(max(rows, power_of_two(group)), 16, warps, 2)
+        tiles = _fp32_tiles(arch)
+    elif power_of_two(dim) > 128:
+        tiles = _wide_tiles(arch)
+    elif arch.startswith("gfx"):
+        tiles = Tiles(128, 32, 4, 2)
+    elif arch in WARPGROUPS:
+        tiles = Tiles(128, 64, 8, 3)
+    else:
+        tiles = Tiles(128, 32, 8, 3) if dim > 64 else Tiles(64, 64, 4, 3)
+    return replace(tiles, rows=max(tiles.rows, power_of_two(group)))
+
+
+def _fp32_tiles(arch: str) -> Tiles:
     if arch.startswith("gfx"):
-        return Tiles(128, 64 if width <= 64 else 32, 4, 2)
-    if arch in BYTES_FOR_FP8:
-        return Tiles(128, 32, 8, 3) if width > 64 else Tiles(64, 64, 4, 3)
-    return Tiles(128, 64, 8, 3)
+        return Tiles(32, 16, 4, 2)
+    return Tiles(32, 16, 8, 2) if arch in WARPGROUPS else Tiles(16, 16, 4, 2)
+
+
+def _wide_tiles(arch: str) -> Tiles:
+    """Heads of more than 128 elements: the accumulator takes half of the registers."""
+    if arch in WARPGROUPS:
+        return Tiles(64, 32, 4, 3)
+    return Tiles(64, 32, 4 if arch.startswith("gfx") else 8, 2)
 
 
 def attention_constants(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SORT_CHUNK = 1024  # places that one expert's program looks at together
-_NO_WARPGROUPS = ("sm_80", "sm_86", "sm_87")
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,15 @@ def test_a_tile_has_room_for_all_heads_of_a_kv_head(
     assert prefill_tiles(arch, element_bytes, 128, group).rows >= max(group, 16)
 
 
+@pytest.mark.parametrize("arch", ["sm_86", "sm_89", "sm_120"])
+def test_architectures_with_less_shared_memory_get_tiles_that_fit(arch: str) -> None:
+    """99 KB a block (CUDA C++ Programming Guide, technical specifications): queries and stages."""
+    for dim in (64, 128, 256):
+        tiles = prefill_tiles(arch, 2, dim, 4)
+        needed = (tiles.rows + 2 * (tiles.stages - 1) * tiles.keys) * dim * 2
+        assert needed < 99 * 1024
+
+
 @given(st.lists(st.integers(0, 70), min_size=1, max_size=8), st.sampled_from([1, 5, 21, 32]))
 def test_every_query_has_one_block_in_a_grid_made_of_shapes_alone(
     rows: list[int], queries: int
