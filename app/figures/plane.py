@@ -21,7 +21,7 @@ from engine.physics.roofline import (
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 LEFT = 0.5
-_PLOT_PX = (676, 362)  # inside of the figure at 1280 px
+PLOT_PX = (676, 362)  # inside of the figure at 1280 px
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,10 @@ def at(x: float, y: float, scale: Scale) -> dict[str, float]:
     return {"x": math.log10(x * scale.x), "y": math.log10(y * scale.y)}
 
 
-def slope_degrees(ends: Ends) -> float:
+def slope_degrees(ends: Ends, plot_px: tuple[int, int] = PLOT_PX) -> float:
     """How steep the memory roof looks: a decade of each axis at the usual width."""
-    across = _PLOT_PX[0] / math.log10(ends.right / ends.left)
-    up = _PLOT_PX[1] / math.log10(ends.top / ends.bottom)
+    across = plot_px[0] / math.log10(ends.right / ends.left)
+    up = plot_px[1] / math.log10(ends.top / ends.bottom)
     return round(math.degrees(math.atan2(up, across)), 1)
 
 

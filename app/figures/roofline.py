@@ -11,7 +11,7 @@ import pandas as pd
 from app.figures import other_roofs
 from app.figures.data import Figure, numbers, significant
 from app.figures.other_roofs import Other
-from app.figures.plane import Decode, Ends, Peaks, Scale, at, axes, ends_of, slope_degrees
+from app.figures.plane import PLOT_PX, Decode, Ends, Peaks, Scale, at, axes, ends_of, slope_degrees
 from app.theme import Theme, layout, note, rgba
 from app.units import si, three
 from engine.physics.roofline import intensity_asymptote
@@ -44,7 +44,7 @@ def roofline(
     if peaks:
         data += other_roofs.draw(others, peaks, trail, ends, look, normalised, notes)
         data += roofs(peaks, ends, look, scale)
-        notes += _roof_notes(peaks, ends, look, scale)
+        notes += roof_notes(peaks, ends, look, scale)
         data += _above(cloud, peaks, look, scale, notes)
         data += _drop(trail, peaks, ends, look, scale, notes)
     if decode:
@@ -96,7 +96,10 @@ def roofs(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dict[str,
     ]
 
 
-def _roof_notes(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dict[str, Any]]:
+def roof_notes(
+    peaks: Peaks, ends: Ends, look: Theme, scale: Scale, plot_px: tuple[int, int] = PLOT_PX
+) -> list[dict[str, Any]]:
+    """What the roofs are called. plot_px: the inside of the figure."""
     top = note(
         look,
         f"compute roof {si(peaks.flops, 'FLOP/s')} ({peaks.source})",
@@ -111,7 +114,7 @@ def _roof_notes(peaks: Peaks, ends: Ends, look: Theme, scale: Scale) -> list[dic
         look,
         f"memory roof {si(peaks.bandwidth, 'B/s')} ({peaks.source})",
         **at(x, peaks.roof(x), scale),
-        textangle=-slope_degrees(ends),
+        textangle=-slope_degrees(ends, plot_px),
         yanchor="bottom",
         xanchor="center",
         yshift=4,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from app import contract_lab, state
 from app.panels import (
     interference,
+    kernels_step,
     kv_cache,
     live,
     modelled,
@@ -40,6 +41,7 @@ VIEWS: dict[str, Panels] = {
     "race": race.panels,
     "kv-cache": kv_cache.panels,
     "requests": requests.panels,
+    "kernels": kernels_step.panels,
 }
 STILL: dict[str, Still] = {"what-if": what_if.panels, "kernels": contract_lab.panels}
 """Views that no run and no engine stands behind: the address alone says what they show."""

@@ -21,7 +21,7 @@ from tests.app.fake import FakeSession, status
 from tests.app.synthetic import race
 
 SCRIPT = Path(__file__).resolve().parents[2] / "app" / "dashboard.py"
-PAGES = ["live", "roofline", "interference", "scheduling", "kv_cache", "requests"]
+PAGES = ["live", "roofline", "interference", "scheduling", "kv_cache", "requests", "kernels"]
 
 
 @pytest.fixture

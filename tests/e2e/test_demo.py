@@ -272,6 +272,31 @@ def test_a_link_to_the_normalised_roofline_opens_it(page: Page, server: Server) 
     assert all("scale=normalised" in url for url in streams if "/roofline" in url)
 
 
+def test_a_step_by_kernel_and_the_lab_are_tabs_of_one_page(page: Page, server: Server) -> None:
+    """Real kernel times fill the bar from 0 to the end; the address keeps the tab and the phase."""
+    open_page(page, server, "kernels?kernels_of=Mixed")
+    page.wait_for_selector(".ks table")
+    page.wait_for_function(
+        "document.querySelector('#ss-kernel-table').textContent.startsWith('Mixed')"
+    )
+    whole = page.evaluate(
+        "document.querySelector('#ss-kernel-share').data.flatMap(t => t.y.map((y, i) =>"
+        " y === 'decode' ? t.x[i] : 0)).reduce((a, b) => a + b)"
+    )
+    assert whole == pytest.approx(100, abs=0.1)
+    fits(page)
+    page.get_by_role("radio", name="Contract lab").click()
+    page.wait_for_function("window.__stepscope?.kernels?.drawn > 0")
+    assert "tab=Contract+lab" in page.url
+    page.get_by_role("radio", name="Step by kernel").click()
+    page.wait_for_selector(".ks table")
+    assert "input-tokens" not in page.url
+    page.get_by_role("radio", name="Decode").click()
+    page.wait_for_function(
+        "document.querySelector('#ss-kernel-table').textContent.startsWith('Decode')"
+    )
+
+
 def test_nothing_was_lost_when_it_ends(page: Page, server: Server) -> None:
     """Last: empties the engine, ends the server, and reads what it recorded."""
     open_page(page, server)

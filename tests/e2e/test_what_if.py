@@ -275,6 +275,8 @@ OUTLINED = """() => {
 
 def open_lab(page: Page, url: str, query: str = "") -> None:
     page.goto(url.replace("/what-if", "/kernels") + query)
+    if not query and "tab=" not in url:
+        page.get_by_role("radio", name="Contract lab").click()
     page.wait_for_function(LAB_DRAWN)
 
 
