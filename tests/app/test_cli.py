@@ -21,7 +21,7 @@ from tests.commands import Command, free_port
 
 pytestmark = pytest.mark.process
 COMMANDS = ("demo", "run", "calibrate", "bench", "whatif", "replay")
-LATER = ("diagnose", "compare", "export", "attach", "serve", "kernels")
+LATER = ("diagnose", "compare", "export", "attach", "serve")
 CSV = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n"
 
 
@@ -136,7 +136,7 @@ def test_a_busy_port(command: Command) -> None:
 def test_a_model_that_is_not_there(command: Command, name: str) -> None:
     port = ("--port", free_port()) if name == "demo" else ()
     line = command.refuses(name, "--db", "a.duckdb", "--model", "no/such.gguf", *port)
-    assert "no model at 'no/such.gguf': give smollm2-135m, a GGUF file, or a folder" in line
+    assert "no model at 'no/such.gguf': give smollm2-135m, a GGUF file, a folder" in line
 
 
 @pytest.mark.parametrize("name", ["run", "demo"])
