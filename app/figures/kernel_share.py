@@ -13,7 +13,7 @@ from app.theme import Theme, axis, hatched, layout, note
 from app.units import count, duration
 
 HEIGHT_PX = 172
-_PLOT_PX, _CHAR_PX = 1080, 7.0
+_PLOT_PX, _CHAR_PX = 1070, 7.0
 _LEFT_PX = 150
 _ROWS = 3  # there is room for so many, and fewer stand as high
 _BAR = 0.5  # of a row's height; the names of its kernels stand above it
@@ -41,7 +41,8 @@ def kernel_share(steps: Sequence[TimedStep], peaks: Peaks | None, look: Theme) -
     names = [step.phase for step in steps]
     shape = layout(look, HEIGHT_PX, barmode="overlay", margin={"l": _LEFT_PX, "r": 6, "t": 4})
     shape["margin"]["b"] = 26
-    shape["xaxis"] = axis(look, range=[0, 100], tickvals=[0, 25, 50, 75, 100], ticksuffix="%")
+    texts = ["0", "25%", "50%", "75%", "100%"]
+    shape["xaxis"] = axis(look, range=[0, 101], tickvals=[0, 25, 50, 75, 100], ticktext=texts)
     shape["yaxis"] = axis(
         look,
         type="category",

@@ -24,7 +24,7 @@ from engine.request import Request
 from engine.sequence import Sequence
 from telemetry.clock import now_ns
 
-BLOCK_SIZE, CONTEXT, STEPS = 16, 128, 300
+BLOCK_SIZE, CONTEXT, STEPS = 16, 128, 200
 
 
 def sequence(number: int) -> Sequence:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.backends.cuda_graphs import graph_sizes
+from engine.physics.kernel_cost import KERNELS
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,12 @@ def test_decodes_stay_on_the_device(runs: dict[str, Any]) -> None:
     counts = runs["decodes"]
     assert 0 < counts["_load"] < counts["prepare"]
     assert counts["_grow"] > 0
+
+
+def test_timed_steps_name_every_kernel(runs: dict[str, Any]) -> None:
+    """With a plain clock: on a GPU the same marks are events."""
+    for name in ("tight", "calm", "torch"):
+        assert runs[name]["kernels"] == sorted(KERNELS), name
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4", "fp16"])

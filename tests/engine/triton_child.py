@@ -113,6 +113,7 @@ def run(backend: Backend, kv_blocks: int, scheduler: str, chunk_tokens: int) -> 
         "preemptions": sum(step.preemptions for step in recording.steps),
         "padded": sum(step.padded_slots for step in recording.steps),
         "steps": len(recording.steps),
+        "kernels": sorted({sample.kernel for sample in recording.sampled["kernel_samples"]}),
     }
 
 
