@@ -197,6 +197,19 @@ def test_a_run_without_samples_opens_and_says_so(reader: Reader) -> None:
     assert made.html["counter"]
 
 
+class Modelled(Simulation):
+    """On a device that is not here."""
+
+    def run_row(self) -> dict[str, Any]:
+        return super().run_row() | {"clock": "modelled", "backend": "modelled"}
+
+
+def test_a_modelled_device_runs_no_kernel(store: Store) -> None:
+    made = view(written(store, Modelled(slots=4)))
+    assert "not reported by this source" in made.html["headline"]
+    assert "A cost model" in made.html["blank"]
+
+
 def test_a_window_without_a_timed_step_says_how_to_find_one(timed: Reader) -> None:
     made = view(timed, first="1", last="2")
     assert "steps 1 to 2" in made.html["blank"]
