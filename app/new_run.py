@@ -133,8 +133,10 @@ def _as_now(current: state.Session) -> dict[str, Any]:
 
     One that is still starting has not said so: then what it was started with.
     """
+    begun = current.started_with.config
     names = ("scheduler", "chunk_tokens", "prefix_cache")
-    return {name: getattr(current.status or current.started_with.config, name) for name in names}
+    modes = {name: getattr(current.status or begun, name) for name in names}
+    return {**modes, "ttft_slo_s": begun.ttft_slo_s, "tpot_slo_s": begun.tpot_slo_s}
 
 
 def _fits(wanted: EngineConfig) -> bool:

@@ -65,6 +65,8 @@ def engine_config(
         typer.Option(help="Blocks of the KV cache; default: what 1 GiB holds, or the device."),
     ] = None,
     threads: Threads = None,
+    ttft_slo: Annotated[float, typer.Option(help="Target of the time to first token, ms.")] = 1e3,
+    tpot_slo: Annotated[float, typer.Option(help="Target of the time per output token, ms.")] = 100,
     backend: Annotated[
         str,
         typer.Option(
@@ -111,6 +113,8 @@ def engine_config(
         prefix_cache=prefix_cache,
         kv_blocks=kv_blocks,
         threads=threads,
+        ttft_slo_s=ttft_slo / 1e3,
+        tpot_slo_s=tpot_slo / 1e3,
         backend=backend,
         device=device,
         math_dtype=math_dtype,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -81,6 +82,8 @@ class EngineConfig:
             _at_least_one("KV blocks", self.kv_blocks)
         if self.threads is not None:
             check_threads(self.threads)
+        for name, target_s in (("ttft", self.ttft_slo_s), ("tpot", self.tpot_slo_s)):
+            _check_target(name, target_s)
         if self.backend not in BACKENDS:
             raise unknown("backend", self.backend, BACKENDS)
         if self.modelled:
@@ -134,6 +137,11 @@ class EngineConfig:
 def _check_name(what: str, name: str, known: tuple[str, ...]) -> None:
     if name != AUTO and name not in known:
         raise UserError(f"unknown {what} '{name}': use one of {', '.join((AUTO, *known))}")
+
+
+def _check_target(name: str, target_s: float | None) -> None:
+    if target_s is not None and not 0 < target_s < math.inf:
+        raise UserError(f"{name}-slo is {target_s * 1e3:g} ms: use more than 0")
 
 
 def _at_least_one(name: str, value: int) -> None:

@@ -90,6 +90,8 @@ BAD_OPTIONS = [
     ("run --db a.duckdb --chunk-tokens 65537", "token budget is 65537: use 1 to 65536"),
     ("run --db a.duckdb --chunk-tokens 1e3", "Invalid value for '--chunk-tokens'"),
     ("run --db a.duckdb --prefix-cache yes", "unexpected extra argument"),
+    ("run --db a.duckdb --ttft-slo 0", "ttft-slo is 0 ms: use more than 0"),
+    ("demo --db a.duckdb --tpot-slo nan", "tpot-slo is nan ms: use more than 0"),
     ("run --db a.duckdb --kv-blocks 0", "KV blocks is 0: use 1 or more"),
     ("run --db a.duckdb --kv-blocks -1", "KV blocks is -1: use 1 or more"),
     ("run --db a.duckdb --threads 0", f"threads is 0: use 1 to {available_cores()}"),

@@ -185,10 +185,12 @@ def test_an_engine_that_is_still_starting_hands_on_what_it_was_started_with(
 ) -> None:
     """It has said nothing yet: neither its load nor its modes may be lost."""
     fake.phase, fake.ready, fake.status = "starting", None, None
-    fake.started_with = Start(EngineConfig(scheduler="static"), Load("chat", 2))
+    begun = EngineConfig(scheduler="static", ttft_slo_s=0.5, tpot_slo_s=0.02)
+    fake.started_with = Start(begun, Load("chat", 2))
     choose(opened(), "new run: this CPU")
     (asked,) = [a for a in fake.asked if a[0] == "new_run"]
     assert asked[1].scheduler == "static"
+    assert (asked[1].ttft_slo_s, asked[1].tpot_slo_s) == (0.5, 0.02)
     assert asked[2] == Load("chat", 2)
 
 
