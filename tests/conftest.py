@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 # The longest first, where files are shared out among workers: the last file is nobody's alone.
-LONGEST = ("test_headless", "test_headless_cache", "test_exactness_tokens", "test_bench_command")
+LONGEST = (
+    "test_headless",
+    "test_headless_cache",
+    "test_exactness_tokens",
+    "test_kernels_aot",
+    "test_bench_command",
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
