@@ -9,14 +9,14 @@ from engine.backends.simd_memory import Ints, address, aligned
 from engine.calibration_kernels import Candidate, Run
 from kernels.linear.numba_impl import KIND_BF16, KIND_F32, TILE_BYTES, LinearField
 from kernels.linear.pack import PANEL
-from kernels.llama_step.numba_impl import (
+from kernels.llama_step.fields import (
     LAYER_FIELDS,
     STEP_FIELDS,
     LayerField,
     Part,
     StepField,
-    forward_address,
 )
+from kernels.llama_step.numba_impl import forward_address
 from kernels.simd.memory import huge
 from kernels.simd.pool import run_on_all
 

@@ -17,7 +17,7 @@ from engine.block_manager import BlockManager
 from engine.clock import REAL_CLOCK, Clock
 from engine.decodes import Decodes, Ints, int_column
 from engine.detokenizer import Detokenizer
-from engine.kernel_samples import KernelSampling, kernel_records
+from engine.kernel_samples import KernelSampling
 from engine.messages import TokenMessage
 from engine.request import Request
 from engine.schedulers import (
@@ -89,7 +89,7 @@ class Engine:
         self._last_end_ns: int | None = None
         self._switches = _involuntary_switches()
         self._last_peak_event_ns = -_PEAK_EVENT_EVERY_NS
-        self._kernel_sampling = KernelSampling()
+        self._kernels = KernelSampling(backend, accounting)
 
     # --- requests ---
 
@@ -210,7 +210,8 @@ class Engine:
             self._new_switches()  # those of the idle time are nobody's
         scheduled = self.clock.now_ns()
         inputs = self.backend.prepare(plan)
-        timed = self._times_kernels(plan, entered)
+        if self.records_steps:
+            self._kernels.begin(plan, entered)
         prepared = self.clock.now_ns()
         logits = self.backend.forward(inputs)
         forwarded = self.clock.now_ns()
@@ -222,17 +223,7 @@ class Engine:
         finished = self._apply(plan, tokens)
         end = self.clock.now_ns()
         timing = StepTiming(start, scheduled, prepared, forwarded, end, self._new_switches())
-        self._publish(plan, tokens, timing, finished, timed)
-        return True
-
-    def _times_kernels(self, plan: ScheduledBatch, t_ns: int) -> bool:
-        """Whether this step is one whose kernels are timed; the backend then knows."""
-        backend = self.backend
-        if not (backend.times_kernels and self.records_steps):
-            return False
-        if not self._kernel_sampling.takes(plan, t_ns):
-            return False
-        backend.time_kernels()
+        self._publish(plan, tokens, timing, finished)
         return True
 
     def _preempted(self, preemption: Preemption) -> None:
@@ -281,14 +272,11 @@ class Engine:
         tokens: Ints,
         timing: StepTiming,
         finished: list[tuple[Sequence, str]],
-        timed: bool,
     ) -> None:
         """Tokens first, since a person waits for them; then telemetry; then slots are freed."""
         ended = [(s.request_id, reason) for s, reason in finished]
         self._emit(token_message(self.steps, timing.end_ns, plan, tokens, ended))
         self._record(plan, timing)
-        if timed:
-            self._record_kernels(plan)
         for chunk in plan.others:
             if chunk.emits and chunk.sequence.first_token_ns is None:
                 chunk.sequence.first_token_ns = timing.end_ns
@@ -310,13 +298,11 @@ class Engine:
             self.steps, self.scheduler.name, plan, self.queue, timing, self.accounting, evictions
         )
         self._sink.step(record, sequence_steps(plan))
+        samples = self._kernels.records(self.steps, plan)
+        if samples:
+            self._sink.samples("kernel_samples", samples)
         if record.t_overhead_s is not None and record.t_overhead_s < 0:
             self._peak_beaten(record.t_step_s, record.t_overhead_s, timing.end_ns)
-
-    def _record_kernels(self, plan: ScheduledBatch) -> None:
-        times = self.backend.kernel_times()
-        records = kernel_records(self.steps, plan, times, self.accounting)
-        self._sink.samples("kernel_samples", records)
 
     def _peak_beaten(self, t_step_s: float, t_overhead_s: float, t_ns: int) -> None:
         if t_ns - self._last_peak_event_ns < _PEAK_EVENT_EVERY_NS:

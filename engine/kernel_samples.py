@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.backends.base import Backend
 from engine.backends.kernel_times import KernelTime
 from engine.batch import ScheduledBatch
 from engine.physics.kernel_cost import KernelWork, count_kernels
@@ -17,8 +18,22 @@ EVERY_NS = NS_PER_S
 class KernelSampling:
     """About one step a second of each phase: a rare prompt is seen beside many decodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, backend: Backend, accounting: Accounting) -> None:
+        self._backend, self._accounting = backend, accounting
         self._next_ns: dict[str, int] = {}
+        self._timed = False
+
+    def begin(self, plan: ScheduledBatch, t_ns: int) -> None:
+        """Before the forward pass of a step: the backend times it if it is one of those."""
+        self._timed = self._backend.times_kernels and self.takes(plan, t_ns)
+        if self._timed:
+            self._backend.time_kernels()
+
+    def records(self, step: int, plan: ScheduledBatch) -> list[KernelSampleRecord]:
+        """After it; empty if it was not timed."""
+        if not self._timed:
+            return []
+        return kernel_records(step, plan, self._backend.kernel_times(), self._accounting)
 
     def takes(self, plan: ScheduledBatch, t_ns: int) -> bool:
         """Whether this step is one; if so, the next of its phase is a second later."""

@@ -32,7 +32,7 @@ def linears_time_s(runner: Any, calls: int) -> list[float]:
 
 def _run_of(runner: Any) -> Callable[[], None]:
     if runner.kernels == "vector":
-        from kernels.llama_step.numba_impl import Part
+        from kernels.llama_step.fields import Part
 
         return lambda: runner.model.run_again(Part.LINEARS | Part.HEAD)
     return _torch_linears(runner.model)

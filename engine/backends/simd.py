@@ -24,7 +24,7 @@ from kernels.linear.numba_impl import (
     LinearField,
 )
 from kernels.linear.pack import INT4_GROUP, PANEL, Packed
-from kernels.llama_step.numba_impl import (
+from kernels.llama_step.fields import (
     LAYER_FIELDS,
     STEP_FIELDS,
     TIMES_HEADER,
@@ -33,8 +33,8 @@ from kernels.llama_step.numba_impl import (
     Part,
     StepField,
     StepKernel,
-    forward_address,
 )
+from kernels.llama_step.numba_impl import forward_address
 from kernels.simd.memory import huge
 from kernels.simd.pool import run_on_all
 

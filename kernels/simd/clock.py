@@ -12,7 +12,6 @@ from numba import njit, types
 
 from kernels.simd.vectors import load_int
 
-TIMESPEC_BYTES = 16
 _CLOCK_MONOTONIC, _NS_PER_S = 1, 1_000_000_000
 
 _libc = ctypes.CDLL(None)

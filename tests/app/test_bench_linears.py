@@ -31,7 +31,7 @@ def test_each_pass_has_a_time(kernels: str) -> None:
 def test_the_vector_kernels_run_linear_layers_and_the_head_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from kernels.llama_step.numba_impl import Part
+    from kernels.llama_step.fields import Part
 
     model = tiny_llama(SHAPES["grouped, 64, tied"])
     runner: Any = make_runner("vector", model, "bf16", "bf16")

@@ -154,8 +154,11 @@ def test_timing_changes_no_bit(smollm: ModelSource, kernels: str) -> None:
     assert torch.equal(found[0], found[2])
 
 
-def test_the_next_sample_of_a_phase_is_a_second_later(smollm: ModelSource) -> None:
-    sampling = KernelSampling()
+def test_the_next_sample_of_a_phase_is_a_second_later(
+    smollm: ModelSource, tiny: ModelSource, make_engine: MakeEngine
+) -> None:
+    engine, _ = make_engine(tiny)
+    sampling = KernelSampling(engine.backend, engine.accounting)
     held = sequence(prompt(smollm.config, 40), range(3))
     prefill, decode = ScheduledBatch([Chunk(held, 0, 9)]), ScheduledBatch([Chunk(held, 40, 1)])
     assert sampling.takes(decode, 5)

@@ -251,7 +251,7 @@ def test_two_models_in_two_python_threads() -> None:
 
 def test_parts_of_a_step_run_again() -> None:
     """As bench does to time them: other parts are another function, all parts the same again."""
-    from kernels.llama_step.numba_impl import Part
+    from kernels.llama_step.fields import Part
 
     model = tiny("grouped, 64, tied")
     runner: Any = make_runner("vector", model, "fp32", "fp32")
