@@ -18,10 +18,10 @@ LEAST_S = 0.18
 # A view may take a third of one core: where making it is slow, updates come less often.
 REST = 2
 MOST_S = 1.0
-POLL_S = 0.01
-# Records are committed as a step ends, 100 ms apart. A view is made right after a commit, so that
-# what is drawn is new; where none has come for longer, none is near.
-FRESH_S, COMMIT_S = 0.02, 0.2
+POLL_S = 0.02
+# Records are committed every 100 ms. A view is made soon after a commit or right after the next,
+# so that what is drawn is new; where none has come for longer, none is near.
+FRESH_S, COMMIT_S = 0.05, 0.12
 
 
 class Feed:

@@ -149,9 +149,9 @@ def test_a_view_that_cannot_be_made_ends_its_feed_and_is_told(
     ("versions", "left"),
     [
         ("aaaaaaaab", ""),  # nothing is new: at the first sight of something
-        ("aaaaabcd", "cd"),  # a commit as the rest is over: it is new enough
+        ("aaaabbcd", "cd"),  # a commit shortly before the rest is over: it is new enough
         ("aabbbbbbcd", "d"),  # one long before: right after the next
-        (f"a{'b' * 12}cd", "cd"),  # but not for ever, where none comes
+        ("abbbbbbbbcd", "cd"),  # but not for ever, where none comes
     ],
 )
 def test_a_view_is_made_from_a_new_commit(
