@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import psutil
 import torch
@@ -16,17 +15,15 @@ from engine.calibration import Calibration, best_dtype, best_kv_dtype, calibrate
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import UserError
-from engine.memory import KVSize, kv_size, weight_bytes
+from engine.memory import kv_size
 from engine.messages import TokenMessage
 from engine.models.loader import open_model
-from engine.physics.model_spec import ModelSpec
 from engine.quantisation import math_dtype
-from engine.row_invariance import RowInvariance, probe
+from engine.real_run import real_run
+from engine.row_invariance import probe
 from engine.sink import Sink
 from engine.step_record import Accounting, Peaks
 from engine.threads import available_cores, thread_count
-from telemetry.clock import now_ns, wall_now
-from telemetry.schema import RunRecord
 
 Progress = Callable[[str, float | None], None]
 
@@ -71,7 +68,16 @@ def build_engine(
         chunk_tokens=config.chunk_tokens,
         prefix_cache=config.prefix_cache,
     )
-    run = _run_record(config, calibration, spec, size, invariance)
+    run = real_run(
+        config,
+        spec,
+        size,
+        invariance,
+        device=f"{calibration.device}, {thread_count(calibration.threads)}",
+        peak_flops=calibration.dtypes[math_dtype(config.dtype)].peak_flops,
+        peak_bandwidth=calibration.peak_bandwidth,
+        more={"calibration": calibration.model_dump(mode="json")},
+    )
     return BuiltEngine(engine, source.tokenizer, spec, run, source.path)
 
 
@@ -91,40 +97,4 @@ def _peaks(calibration: Calibration, config: EngineConfig) -> Peaks:
         calibration.peak_bandwidth,
         remedy="start again with demo --recalibrate, or run stepscope calibrate --force "
         f"--threads {config.threads}",
-    )
-
-
-def _run_record(
-    config: EngineConfig,
-    calibration: Calibration,
-    spec: ModelSpec,
-    size: KVSize,
-    invariance: RowInvariance,
-) -> RunRecord:
-    details = {
-        "engine": config.to_json(),
-        "calibration": calibration.model_dump(mode="json"),
-        "kv_blocks": size.offered,
-        "kv_blocks_capacity": size.capacity,
-        "total_params": spec.total_params,
-        "weight_bytes": round(weight_bytes(config, spec)),
-        "spec": asdict(spec),
-        **asdict(invariance),
-    }
-    return RunRecord(
-        started_wall=wall_now(),
-        started_ns=now_ns(),
-        clock="real",
-        source="embedded",
-        model=spec.name,
-        device=f"{calibration.device}, {thread_count(calibration.threads)}",
-        backend=CPUBackend.name,
-        dtype=config.dtype,
-        kv_dtype=config.kv_dtype,
-        peak_flops=calibration.dtypes[math_dtype(config.dtype)].peak_flops,
-        peak_bandwidth=calibration.peak_bandwidth,
-        peaks_source="measured",
-        ttft_slo_s=config.ttft_slo_s,
-        tpot_slo_s=config.tpot_slo_s,
-        config=json.dumps(details),
     )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import torch
 
 from engine.block_manager import BlockManager
 from engine.built import BuiltEngine
 from engine.config import AUTO, EngineConfig
-from engine.cuda_device import DevicePeaks, cuda_device, measure_peaks
+from engine.cuda_device import cuda_device, measure_peaks
 from engine.engine import Engine
 from engine.errors import UserError
 from engine.memory import KVSize, kv_size, weight_bytes
@@ -19,11 +18,10 @@ from engine.messages import TokenMessage
 from engine.models.loader import open_model
 from engine.physics.model_spec import ModelSpec
 from engine.quantisation import math_dtype
-from engine.row_invariance import RowInvariance, probe
+from engine.real_run import real_run
+from engine.row_invariance import probe
 from engine.sink import Sink
 from engine.step_record import Accounting, Peaks
-from telemetry.clock import now_ns, wall_now
-from telemetry.schema import RunRecord
 
 USABLE_MEMORY = 0.9  # of what is free: the rest is for activations, graphs and cuBLAS
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -81,7 +79,16 @@ def build_cuda_engine(
         chunk_tokens=config.chunk_tokens,
         prefix_cache=config.prefix_cache,
     )
-    run = _run_record(config, device, peaks, spec, size, invariance)
+    run = real_run(
+        config,
+        spec,
+        size,
+        invariance,
+        device=torch.cuda.get_device_name(device),
+        peak_flops=peaks.flops,
+        peak_bandwidth=peaks.bandwidth,
+        more={},
+    )
     return BuiltEngine(engine, source.tokenizer, spec, run, source.path)
 
 
@@ -105,39 +112,3 @@ def device_kv_size(config: EngineConfig, spec: ModelSpec, free_bytes: int) -> KV
         room_bytes = int(usable_bytes - weight_bytes(config, spec))
         config = replace(config, kv_memory_bytes=max(room_bytes, config.kv_memory_bytes))
     return kv_size(config, spec, usable_bytes)
-
-
-def _run_record(
-    config: EngineConfig,
-    device: torch.device,
-    peaks: DevicePeaks,
-    spec: ModelSpec,
-    size: KVSize,
-    invariance: RowInvariance,
-) -> RunRecord:
-    details = {
-        "engine": config.to_json(),
-        "kv_blocks": size.offered,
-        "kv_blocks_capacity": size.capacity,
-        "total_params": spec.total_params,
-        "weight_bytes": round(weight_bytes(config, spec)),
-        "spec": asdict(spec),
-        **asdict(invariance),
-    }
-    return RunRecord(
-        started_wall=wall_now(),
-        started_ns=now_ns(),
-        clock="real",
-        source="embedded",
-        model=spec.name,
-        device=torch.cuda.get_device_name(device),
-        backend="cuda",
-        dtype=config.dtype,
-        kv_dtype=config.kv_dtype,
-        peak_flops=peaks.flops,
-        peak_bandwidth=peaks.bandwidth,
-        peaks_source="measured",
-        ttft_slo_s=config.ttft_slo_s,
-        tpot_slo_s=config.tpot_slo_s,
-        config=json.dumps(details),
-    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from engine.backends.base import Backend
-from engine.backends.kernel_times import KernelTime
+from engine.backends.runner import Runner, RunnerBackend
 from engine.backends.torch_runner import TORCH_DTYPES, TorchRunner
 from engine.batch import ScheduledBatch, StepOutput
 from engine.errors import UserError, unknown
@@ -23,28 +22,10 @@ DTYPES = ("fp32", "bf16", "int8", "int4")
 KERNELS = ("auto", "vector", "torch")
 
 
-class Runner(Protocol):
-    """Weights, cache and forward pass of one kind of kernels."""
-
-    kernels: ClassVar[str]
-
-    def prepare(self, batch: ScheduledBatch, pad_token: int) -> Any: ...
-
-    def forward(self, inputs: Any, timed: bool = False) -> Tensor:
-        """Logits [sampled, vocab], in order of the batch; gone with the next call.
-
-        timed: `kernel_times` then tells of this call.
-        """
-        ...
-
-    def kernel_times(self) -> list[KernelTime]: ...
-
-
-class CPUBackend(Backend):
+class CPUBackend(RunnerBackend):
     """A runner and a sampler."""
 
     name: ClassVar[str] = "cpu"
-    times_kernels: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -58,31 +39,12 @@ class CPUBackend(Backend):
         progress: Callable[[float], None] = lambda _: None,
     ) -> None:
         """kernels: vector, torch, or auto, the first that runs. Raises UserError."""
+        super().__init__(source.tokenizer)
         make = _runner(source, dtype, kv_dtype, block_size, kernels)
-        self.runner: Runner = make(
+        self.runner = make(
             source, dtype=dtype, kv_dtype=kv_dtype, kv_slots=kv_slots, progress=progress
         )
         self.sampler = Sampler()
-        self._timed = False
-        self._pad_token = source.tokenizer.eos_token_ids[0] if source.tokenizer.eos_token_ids else 0
-
-    @property
-    def kernels(self) -> str:
-        """What runs: vector or torch."""
-        return self.runner.kernels
-
-    def prepare(self, batch: ScheduledBatch) -> Any:
-        return self.runner.prepare(batch, self._pad_token)
-
-    def forward(self, inputs: Any) -> Tensor:
-        timed, self._timed = self._timed, False
-        return self.runner.forward(inputs, timed)
-
-    def time_kernels(self) -> None:
-        self._timed = True
-
-    def kernel_times(self) -> list[KernelTime]:
-        return self.runner.kernel_times()
 
     @torch.inference_mode()
     def sample(self, batch: ScheduledBatch, logits: Tensor) -> StepOutput:

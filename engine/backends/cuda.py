@@ -7,23 +7,22 @@ proves that it is right; graphs, pinned memory and streams are a GPU's alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from engine.backends.base import Backend
-from engine.backends.kernel_times import KernelTime
+from engine.backends.runner import RunnerBackend
 from engine.backends.triton_runner import TritonRunner
 from engine.batch import ScheduledBatch, StepOutput
 from engine.models.weights import ModelSource
 
 
-class CUDABackend(Backend):
+class CUDABackend(RunnerBackend):
     """A runner; the tokens come from the device, each request's from its own seed and step."""
 
     name: ClassVar[str] = "cuda"
-    times_kernels: ClassVar[bool] = True
+    runner: TritonRunner
 
     def __init__(
         self,
@@ -38,6 +37,7 @@ class CUDABackend(Backend):
         progress: Callable[[float], None] = lambda _: None,
     ) -> None:
         """max_batch: decodes that can run from the device's own state; more run, copied over."""
+        super().__init__(source.tokenizer)
         self.runner = TritonRunner(
             source,
             dtype=dtype,
@@ -48,26 +48,6 @@ class CUDABackend(Backend):
             device=device,
             progress=progress,
         )
-        self._timed = False
-        self._pad_token = source.tokenizer.eos_token_ids[0] if source.tokenizer.eos_token_ids else 0
-
-    @property
-    def kernels(self) -> str:
-        """What runs: triton."""
-        return self.runner.kernels
-
-    def prepare(self, batch: ScheduledBatch) -> Any:
-        return self.runner.prepare(batch, self._pad_token)
-
-    def forward(self, inputs: Any) -> Tensor:
-        timed, self._timed = self._timed, False
-        return self.runner.forward(inputs, timed)
-
-    def time_kernels(self) -> None:
-        self._timed = True
-
-    def kernel_times(self) -> list[KernelTime]:
-        return self.runner.kernel_times()
 
     def sample(self, batch: ScheduledBatch, logits: Tensor) -> StepOutput:
         return StepOutput(self.runner.tokens())

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.backends.cpu import CPUBackend, Runner
+from engine.backends.cpu import CPUBackend
+from engine.backends.runner import Runner
 from engine.batch import Chunk, ScheduledBatch
 from engine.models.weights import ModelSource
 from kernels.simd.support import runs

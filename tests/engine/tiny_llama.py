@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.backends.cpu import Runner
+from engine.backends.runner import Runner
 from engine.backends.torch_runner import TorchRunner
 from engine.batch import Chunk, ScheduledBatch
 from engine.models.config import LlamaConfig, config_from_hf
