@@ -19,7 +19,8 @@ from app.amounts import (
 )
 from app.arrivals import Arrivals, choices, parse
 from app.follow import Followed, Send, changed, follow, followed, tell_refusals
-from app.frame import REFRESH_S
+from app.frame import CONTROLS_S
+from app.live.component import redraw
 from app.race import races
 from app.units import si
 
@@ -57,9 +58,10 @@ def choice(key: str, options: Mapping[str, str]) -> str:
     return next((value for value, text in options.items() if text == words), next(iter(options)))
 
 
-@st.fragment(run_every=REFRESH_S)
+@st.fragment(run_every=CONTROLS_S)
 def load_controls(is_live: bool) -> None:
     """Workload, its arrivals, and the limits of a step, as the engine has them."""
+    redraw("load")
     current = state.session()
     if current:
         tell_refusals(current, KEYS)

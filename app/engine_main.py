@@ -24,7 +24,7 @@ HEADLESS_INTERVAL_S = 2.0
 HEADLESS_GATHER_S = 0.1
 # Rows of an envelope beyond those of a live one: what fills whole row groups of the database goes
 # there compressed, without a detour through its log.
-HEADLESS_ROWS = 8
+HEADLESS_ROWS = 4
 
 
 def main(arguments: list[str]) -> int:

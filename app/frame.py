@@ -11,7 +11,7 @@ import streamlit as st
 from app import new_run, scene_menu, state, window_choice
 from app.badge import badge, run_facts
 from app.follow import changed, follow
-from app.live.component import html, live
+from app.live.component import html, live, redraw
 from app.live.views import LIVE
 from app.panels import markup
 from app.panels.modelled import is_modelled, short_device
@@ -19,6 +19,9 @@ from app.race import races
 from telemetry.queries.live import past_runs
 
 REFRESH_S = 1.0
+# Controls are drawn again when the engine changes (`redraw`); by the clock only so that none that
+# missed it, in a tab whose stream was cut, stays wrong.
+CONTROLS_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +80,10 @@ def _is_recorded(run_id: str | None) -> bool:
     return st.session_state.get("recorded_run") == run_id
 
 
-def headline(page: Frame, **params: str) -> None:
-    """The one sentence, from the data."""
+def headline(page: Frame, paced: bool = False, **params: str) -> None:
+    """The one sentence, from the data. paced: as the charts that it is about."""
     places = [
-        html("headline", 32, "1 / 1 / 3 / 2"),
+        html("headline", 32, "1 / 1 / 3 / 2", paced),
         html("counter", 16, "1 / 2 / 2 / 3"),
         html("window", 16, "2 / 2 / 3 / 3"),
     ]
@@ -139,9 +142,10 @@ def _run_chosen() -> None:
     st.session_state["new_run" if choice in new_run.ENTRIES else "shown_run"] = choice
 
 
-@st.fragment(run_every=REFRESH_S)
+@st.fragment(run_every=CONTROLS_S)
 def _engine_controls(is_live: bool) -> None:
-    """Scheduler, Pause, Step: every second as the engine has them, in every tab."""
+    """Scheduler, Pause, Step: as the engine has them, in every tab."""
+    redraw("engine")
     if _phase() != st.session_state["phase"]:
         st.rerun(scope="app")  # badge, runs and prompt box were drawn for another phase
     current = state.session()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from app import state, window_choice
-from app.frame import REFRESH_S, Frame
+from app.frame import CONTROLS_S, Frame
+from app.live.component import redraw
 from app.race import MOST_REQUESTS, MOST_SLOTS, Plan, RaceError, races
 from telemetry.queries.race import races as recorded
 
@@ -21,9 +22,10 @@ def controls(page: Frame) -> dict[str, str]:
     return _which(page)
 
 
-@st.fragment(run_every=REFRESH_S)
+@st.fragment(run_every=CONTROLS_S)
 def _run_or_cancel(is_live: bool) -> None:
-    """Every second as the race stands, in every tab."""
+    """As the race stands, in every tab."""
+    redraw("race")
     running = races().running
     before = st.session_state.get("racing", running)
     st.session_state["racing"] = running

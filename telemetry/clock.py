@@ -17,6 +17,11 @@ def now_ns() -> int:
     return time.monotonic_ns()
 
 
+def thread_cpu_ns() -> int:
+    """What the calling thread has used of a core, nanoseconds."""
+    return time.thread_time_ns()
+
+
 def wall_now() -> datetime:
     """Wall clock in UTC, for people only: never subtract two of these."""
     return datetime.now(UTC)

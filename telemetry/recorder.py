@@ -1,4 +1,4 @@
-"""From the engine's thread to numbered envelopes, 100 ms apart; an `engine.sink.Sink`."""
+"""From the engine's thread to numbered envelopes, 200 ms apart; an `engine.sink.Sink`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from telemetry.batches import table_of, token_table
 from telemetry.buffers import Columns, Half, Rows, SequenceColumns
 from telemetry.clock import now_ns, seconds
+from telemetry.departures import Departures
 from telemetry.envelope import Envelope, decode_envelope, encode_envelope
 from telemetry.schema import DROPPABLE, BlockRecord, EventRecord, RequestRecord, StepRecord
 
@@ -26,18 +27,15 @@ __all__ = [
     "token_table",
 ]
 
-# Rows that one half holds: at 100 ms an envelope, 40,000 steps/s with 16 sequences each.
+# Rows that one half holds: at 200 ms an envelope, 40,000 steps/s with 16 sequences each.
 CAPACITY: Mapping[str, int] = {
-    "steps": 4096,
-    "sequence_steps": 65536,
-    "blocks": 16384,
-    "kernel_samples": 4096,
+    "steps": 8192,
+    "sequence_steps": 131072,
+    "blocks": 32768,
+    "kernel_samples": 8192,
     "device_samples": 256,
 }
-INTERVAL_S = 0.1
-# One that is due leaves as a step ends, so that it never waits beside a finished one; where no step
-# ends for so many intervals, with what there is.
-PATIENCE = 1.5
+INTERVAL_S = 0.2
 
 
 class RecorderError(Exception):
@@ -67,13 +65,12 @@ class Recorder:
         self.failure: Exception | None = None
         self._send = send
         self._droppable = droppable
-        self._interval_s = interval_s
         limits = {**CAPACITY, **(capacity or {})}
         self._filling, self._spare = _half(limits), _half(limits)
         self._dropped: Counter[str] = Counter()
         self._last_step: int | None = None
         self._sequence = 0
-        self._left_ns = now_ns()
+        self._departures = Departures(interval_s, now_ns())
         self._asked = self._served = 0  # flushes
         self._urgent = self._closing = False
         self._changed = threading.Condition()
@@ -96,8 +93,8 @@ class Recorder:
                 self._filling.rows["steps"].add((record,))
             if count and self._has_room("sequence_steps", count):
                 self._filling.sequences.add(record.step, sequences)
-            if seconds(now_ns() - self._left_ns) >= self._interval_s:
-                self._hurry()
+            if self._departures.step_ended(record.t_step_s, now_ns()):
+                self._changed.notify_all()
 
     def request(self, record: RequestRecord) -> None:
         """The request's state now; replaces what was recorded of it. Never dropped."""
@@ -185,8 +182,9 @@ class Recorder:
     def _send_one(self) -> bool:
         """Wait, swap, send; False after the last."""
         with self._changed:
-            self._changed.wait_for(lambda: self._urgent, PATIENCE * self._interval_s)
-            self._urgent, self._left_ns = False, now_ns()
+            self._wait()
+            self._urgent = False
+            self._departures.left(now_ns())
             self._filling, self._spare = self._spare, self._filling
             dropped, self._dropped = self._dropped, Counter()
             step, asked, last = self._last_step, self._asked, self._closing
@@ -196,6 +194,11 @@ class Recorder:
             self._served = asked
             self._changed.notify_all()
         return not last
+
+    def _wait(self) -> None:
+        """Until the envelope leaves: a step that ends meanwhile may put that off."""
+        while not self._urgent and (left_ns := self._departures.leaves_ns() - now_ns()) > 0:
+            self._changed.wait(min(seconds(left_ns), threading.TIMEOUT_MAX))
 
     def _send_tables(self, tables: dict[str, pa.Table], dropped: Mapping[str, int]) -> None:
         if tables:

@@ -11,6 +11,7 @@ from typing import Any
 import streamlit as st
 
 from app import window_choice
+from app.engine_state import fingerprint
 
 _STATIC = Path(__file__).resolve().parent.parent / "static"
 _ROOT = '<div class="ss-root"></div>'
@@ -35,17 +36,23 @@ export default function (component) {{
 """
 
 
-def figure(name: str, height: int, area: str | None = None, leads: bool = False) -> dict[str, Any]:
+def figure(
+    name: str, height: int, area: str | None = None, leads: bool = False, paced: bool = False
+) -> dict[str, Any]:
     """A place for a figure of fixed height, px; area is a CSS grid area.
 
-    leads: it shows the newest step, and is drawn before the page's other figures.
+    leads: it shows the newest step, and is drawn before the page's other figures. paced: it is
+    drawn twice a second at most, with all the others that are.
     """
-    return {"id": name, "kind": "figure", "height": height, "area": area, "leads": leads}
+    how = {"leads": leads, "paced": paced}
+    return {"id": name, "kind": "figure", "height": height, "area": area, **how}
 
 
-def html(name: str, height: int | None = None, area: str | None = None) -> dict[str, Any]:
-    """A place for a fragment of HTML."""
-    return {"id": name, "kind": "html", "height": height, "area": area}
+def html(
+    name: str, height: int | None = None, area: str | None = None, paced: bool = False
+) -> dict[str, Any]:
+    """A place for a fragment of HTML; paced as of a figure."""
+    return {"id": name, "kind": "html", "height": height, "area": area, "paced": paced}
 
 
 def live(
@@ -64,6 +71,19 @@ def live(
     )
     data = {"view": view, "panels": list(panels), "params": dict(params), "columns": columns}
     component(key=key, data=data, on_window_change=partial(window_choice.reported, key))
+
+
+def redraw(key: str) -> None:
+    """In a fragment of controls: run it again once the engine is not as it was when it ran.
+
+    A run by the clock would cost the server and the browser as much each time, changed or not.
+    """
+    component = st.components.v2.component(
+        "stepscope_redraw", html=_ROOT, js=_loader("redraw.js"), isolate_styles=False
+    )
+    data = {"shown": fingerprint()}
+    with st.container(key=f"redraw-{key}"):
+        component(key=f"redraw:{key}", data=data, on_changed_change=lambda: None)
 
 
 def still(name: str, data: Mapping[str, Any]) -> None:

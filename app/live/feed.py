@@ -10,18 +10,41 @@ from contextlib import contextmanager
 from app import state
 from app.live.renderer import Renderer
 from app.live.views import Rendered, Request, version
-from telemetry.clock import now_ns, seconds
+from telemetry.clock import NS_PER_S, now_ns, seconds
 from telemetry.errors import StoreError
 
 log = logging.getLogger("stepscope")
-LEAST_S = 0.18
-# A view may take a third of one core: where making it is slow, updates come less often.
-REST = 2
-MOST_S = 1.0
-POLL_S = 0.02
-# Records are committed every 100 ms. A view is made soon after a commit or right after the next,
-# so that what is drawn is new; where none has come for longer, none is near.
-FRESH_S, COMMIT_S = 0.05, 0.12
+POLL_S = 0.005
+# On average a view is made so often at most, and takes this share of one core: where making it is
+# slow, updates come less often.
+LEAST_S, SHARE, MOST_S = 0.12, 0.4, 1.0
+# Records are committed every 200 ms or so (`telemetry.departures`). A view is made right after a
+# commit, so that what is drawn is new; where none has come for long, then from what there is.
+FRESH_S, LATE_S = 0.015, 0.27
+
+
+class Turns:
+    """When a view may be made again: at an average interval, with one in advance.
+
+    The generic cell rate algorithm (ITU-T I.371, 1993), whose clock is the caller's, ns.
+    """
+
+    def __init__(self) -> None:
+        self._due_ns = self._taken_ns = 0
+        self._interval_ns = 0
+
+    def take(self, at_ns: int, interval_s: float) -> None:
+        """One was made from at_ns on; the next are to come at that interval."""
+        self._interval_ns = round(interval_s * NS_PER_S)
+        self._taken_ns, self._due_ns = at_ns, max(self._due_ns, at_ns) + self._interval_ns
+
+    def next_ns(self) -> int:
+        """From when on the next may be made."""
+        return self._due_ns - self._interval_ns
+
+    def late_ns(self) -> int:
+        """From when on it should be, whatever it shows."""
+        return self._taken_ns + max(self._interval_ns, round(LATE_S * NS_PER_S))
 
 
 class Feed:
@@ -30,7 +53,7 @@ class Feed:
     def __init__(self, renderer: Renderer, request: Request) -> None:
         self.made, self.number, self.ended = Rendered(), 0, False
         self._renderer, self._request = renderer, request
-        self._news = asyncio.Event()
+        self._news, self._turns = asyncio.Event(), Turns()
         self.viewers = 0
         self._task = asyncio.create_task(self._run())
 
@@ -51,12 +74,13 @@ class Feed:
     async def _run(self) -> None:
         try:
             while not state.stopping():
+                began_ns = now_ns()
                 made = await self._renderer.make(self._request)
                 self.made = made.rendered
                 self.number += 1
                 self._tell()
-                rest_s = min(max(LEAST_S - made.took_s, REST * made.took_s), MOST_S)
-                await self._rest(made.version, rest_s)
+                self._turns.take(began_ns, min(max(LEAST_S, made.took_s / SHARE), MOST_S))
+                await self._rest(made.version)
         except StoreError:
             pass  # the store is closed: the server is ending
         except Exception:
@@ -69,18 +93,16 @@ class Feed:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def _rest(self, seen: tuple[object, ...], rest_s: float) -> None:
-        """For so long at least, then until the view looks different, by a commit that is new."""
-        newest = version(self._request)
-        began_ns = changed_ns = now_ns()
+    async def _rest(self, seen: tuple[object, ...]) -> None:
+        """Until the view looks different, by a commit that is new, and it is its turn again."""
+        newest, changed_ns = version(self._request), now_ns()
         while not state.stopping():
             await asyncio.sleep(POLL_S)
             now, at_ns = version(self._request), now_ns()
             if now != newest:
                 newest, changed_ns = now, at_ns
-            age_s = seconds(at_ns - changed_ns)
-            rested = seconds(at_ns - began_ns) >= rest_s
-            if rested and newest != seen and (age_s < FRESH_S or age_s > COMMIT_S):
+            fresh = seconds(at_ns - changed_ns) < FRESH_S and at_ns >= self._turns.next_ns()
+            if newest != seen and (fresh or at_ns >= self._turns.late_ns()):
                 return
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from app import state
 from app.live.views import Rendered, Request, render, version
-from telemetry.clock import now_ns, seconds
+from telemetry.clock import seconds, thread_cpu_ns
 from telemetry.reader import Reader
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A view, the version it has or is newer than, and the time it took, s, without waiting."""
+    """A view, the version it has or is newer than, and what it took of a core, s."""
 
     rendered: Rendered
     version: tuple[object, ...]
@@ -35,9 +35,9 @@ class Renderer:
         return await loop.run_in_executor(self._pool, self._make, request)
 
     def _make(self, request: Request) -> Made:
-        began_ns, now = now_ns(), version(request)
+        began_ns, now = thread_cpu_ns(), version(request)
         rendered = render(request, self._reader())
-        return Made(rendered, now, seconds(now_ns() - began_ns))
+        return Made(rendered, now, seconds(thread_cpu_ns() - began_ns))
 
     def _reader(self) -> Reader | None:
         """A reader of the session's store for this thread; None without a session."""

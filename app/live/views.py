@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from app import contract_lab, state
+from app.engine_state import fingerprint
 from app.panels import (
     interference,
     kernels_step,
@@ -71,16 +72,16 @@ def version(request: Request) -> tuple[object, ...]:
 
     The second is for what only time tells: that nothing has run for a while.
     """
-    current = state.session()
+    current, engine = state.session(), fingerprint()
     if current is None:
-        return (state.failure(),)
+        return (engine,)
     if request.run != LIVE:
-        return (request.run, _stage(request, request.run))
+        return (request.run, engine, _stage(request, request.run))
     ticket = current.last_ticket
     given = current.answer(ticket) if ticket else None
     said = (len(given.text), given.done, given.error) if given else ()
     committed = current.store.committed
-    phase = (current.phase, current.progress, state.failure(), current.run_id)
+    phase = (engine, current.progress)
     moment = _moment(request)
     if not moment.paused and any(name == "first" for name, _ in request.params):
         committed = 0  # a held window looks the same after a commit: once a second is enough
@@ -96,6 +97,7 @@ def render(request: Request, reader: Reader | None) -> Rendered:
     requests_now = view.html.pop("short", None)
     asked = _answer() if request.run == LIVE else None
     view.html.setdefault("answer", asked or requests_now or session.HINT)
+    view.html["engine"] = fingerprint()
     return _rendered(view)
 
 

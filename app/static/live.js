@@ -64,6 +64,7 @@ class Stream {
     shared.bytes += text.length;
     const changed = new Set([...update.gone, ...Object.keys(update.figures), ...Object.keys(update.html)]);
     for (const listener of this.listeners) listener.update(first ? null : changed);
+    if (this.html.engine !== undefined) tellEngine(this.html.engine);
   }
 
   tell(connection) {
@@ -75,6 +76,13 @@ class Stream {
     this.source?.close();
     shared.streams.delete(this.url);
   }
+}
+
+// How the engine stands, for who must know when that changes (redraw.js). Told with each message: one
+// who asked for the controls in vain asks again.
+function tellEngine(now) {
+  shared.engine = now;
+  window.dispatchEvent(new Event("ss-engine"));
 }
 
 document.addEventListener("visibilitychange", () => {
@@ -100,12 +108,13 @@ function unsubscribe(stream, listener) {
 // --- turns ---------------------------------------------------------------------------------------
 
 // One chart a frame, and first the one that leads, which shows the newest step: it is on the screen
-// before the others are drawn, and a hand that moves meanwhile waits for one chart at most.
+// before the others are drawn, and a hand that moves meanwhile waits for one chart at most. What
+// is drawn for a chart (or a place with words, which it is named by) is the newest there is then.
 const waiting = new Map();
 let drawing = false;
 
-function inTurn(chart, figure, leads) {
-  waiting.set(chart, { figure, leads });
+function inTurn(place, draw, leads = false) {
+  waiting.set(place, { draw, leads });
   if (!drawing) drawWaiting();
 }
 
@@ -113,9 +122,9 @@ async function drawWaiting() {
   drawing = true;
   await null;  // the charts of one message come one after another: wait for all of them
   while (waiting.size) {
-    const [chart, { figure }] = [...waiting].find(([, { leads }]) => leads) ?? [...waiting][0];
-    waiting.delete(chart);
-    try { await chart.show(figure); } catch (error) { reportError(error); }
+    const [place, { draw }] = [...waiting].find(([, { leads }]) => leads) ?? [...waiting][0];
+    waiting.delete(place);
+    try { await draw(); } catch (error) { reportError(error); }
     if (waiting.size) await painted();
   }
   drawing = false;
@@ -131,6 +140,29 @@ function painted() {
     requestAnimationFrame(() => port2.postMessage(0));
     setTimeout(done, MOST_MS);
   });
+}
+
+// Numbers that change seven times a second cannot be read, and drawing them would delay what shows
+// the newest step: what is paced is drawn at once where it stood for so long, else then.
+const PACE_MS = 500;
+
+class Pace {
+  constructor(draw) { Object.assign(this, { draw, last: -Infinity, timer: null }); }
+
+  ask() {
+    this.timer ??= setTimeout(() => this.now(), this.last + PACE_MS - performance.now());
+  }
+
+  now() {
+    this.stop();
+    this.last = performance.now();
+    this.draw();
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.timer = null;
+  }
 }
 
 // --- picks ---------------------------------------------------------------------------------------
@@ -178,6 +210,8 @@ class Mount {
   constructor(host) {
     this.host = host;
     this.charts = {};
+    this.behind = new Set();
+    this.pace = new Pace(() => inTurn(this, () => this.catchUp()));
     plotly().catch(() => {});  // long to parse: begin before the first figure comes
   }
 
@@ -223,16 +257,28 @@ class Mount {
   update(changed) {
     for (const panel of this.data.panels) {
       if (changed && !changed.has(panel.id)) continue;
-      if (panel.kind === "figure") this.figure(panel);
-      else this.markup(panel);
+      if (changed && panel.paced) this.behind.add(panel);
+      else this.show(panel);
     }
+    if (!changed) this.behind.clear();
+    if (this.behind.size) this.pace.ask();
+  }
+
+  catchUp() {
+    for (const panel of this.behind) this.show(panel);
+    this.behind.clear();
+  }
+
+  show(panel) {
+    if (panel.kind === "figure") this.figure(panel);
+    else this.markup(panel);
   }
 
   figure(panel) {
-    const figure = this.stream.figures[panel.id];
+    const chart = this.charts[panel.id], figure = this.stream.figures[panel.id];
     // Until the first message the place is kept, so that nothing moves when it comes.
-    if (this.stream.heard) this.charts[panel.id].div.hidden = !figure;
-    if (figure) inTurn(this.charts[panel.id], figure, panel.leads);
+    if (this.stream.heard) chart.div.hidden = !figure;
+    if (figure) inTurn(chart, () => chart.show(figure), panel.leads);
   }
 
   markup(panel) {
@@ -260,6 +306,9 @@ class Mount {
       chart.close();
     }
     this.charts = {};
+    this.behind.clear();
+    this.pace.stop();
+    waiting.delete(this);
   }
 
   close() {

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from app import state
 from app.live import feed, renderer, stream
-from app.live.feed import Feed, Feeds
+from app.live.feed import Feed, Feeds, Turns
 from app.live.views import VIEWS, Rendered, Request, version
 from telemetry.store import Store
 from tests.app.fake import FakeAnswer, FakeSession
@@ -146,29 +146,42 @@ def test_a_view_that_cannot_be_made_ends_its_feed_and_is_told(
 
 
 @pytest.mark.parametrize(
-    ("versions", "left"),
+    ("made", "versions", "left"),
     [
-        ("aaaaaaaab", ""),  # nothing is new: at the first sight of something
-        ("aaaabbcd", "cd"),  # a commit shortly before the rest is over: it is new enough
-        ("aabbbbbbcd", "d"),  # one long before: right after the next
-        ("abbbbbbbbcd", "cd"),  # but not for ever, where none comes
+        (1, "aaaab", ""),  # one that is new, at the first sight of it
+        (1, "abc", "c"),  # even right after another, once
+        (2, "aabbbcd", "d"),  # then at the interval, and not of a commit that is no longer new
+        (2, "aab" + "b" * 12 + "cd", "cd"),  # but not for ever, where no other comes
     ],
 )
 def test_a_view_is_made_from_a_new_commit(
-    monkeypatch: pytest.MonkeyPatch, versions: str, left: str
+    monkeypatch: pytest.MonkeyPatch, made: int, versions: str, left: str
 ) -> None:
-    """Rests for 100 ms; a version every 20 ms, of which `a` is what the view shows."""
+    """A version every 20 ms, of which `a` is what the view shows; it was made so often at 0, and
+    the interval is 50 ms."""
     looks, clock = iter(versions), count(0, 20_000_000)
     monkeypatch.setattr(feed, "version", lambda _: (next(looks),))
     monkeypatch.setattr(feed, "now_ns", lambda: next(clock))
 
     async def rest() -> None:
-        made = Feed(renderer.Renderer(), Request("live"))
-        made.end()
-        await made._rest(("a",), 0.1)
+        feeding = Feed(renderer.Renderer(), Request("live"))
+        feeding.end()
+        for _ in range(made):
+            feeding._turns.take(0, 0.05)
+        await feeding._rest(("a",))
 
     asyncio.run(rest())
     assert "".join(looks) == left
+
+
+def test_turns_come_at_the_interval_on_average() -> None:
+    turns, taken = Turns(), []
+    for at_ms in range(10_000):
+        if at_ms * 1_000_000 >= turns.next_ns():
+            turns.take(at_ms * 1_000_000, 0.1)
+            taken.append(at_ms)
+    assert taken[:4] == [0, 1, 100, 200]
+    assert len(taken) == 101  # one in advance
 
 
 def test_nothing_new_is_not_sent() -> None:
