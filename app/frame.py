@@ -80,10 +80,10 @@ def _is_recorded(run_id: str | None) -> bool:
     return st.session_state.get("recorded_run") == run_id
 
 
-def headline(page: Frame, paced: bool = False, **params: str) -> None:
-    """The one sentence, from the data. paced: as the charts that it is about."""
+def headline(page: Frame, **params: str) -> None:
+    """The one sentence, from the data."""
     places = [
-        html("headline", 32, "1 / 1 / 3 / 2", paced),
+        html("headline", 32, "1 / 1 / 3 / 2"),
         html("counter", 16, "1 / 2 / 2 / 3"),
         html("window", 16, "2 / 2 / 3 / 3"),
     ]

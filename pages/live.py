@@ -8,7 +8,7 @@ from app.frame import frame, headline, legend
 from app.live.component import figure, html, live
 
 page = frame("live")
-headline(page, paced=True)
+headline(page)
 with controls_row():
     load_controls(page.is_live)
     legend(
@@ -25,14 +25,14 @@ with controls_row():
     )
 left, right = st.columns([3, 2], gap="small")
 with left:
-    live("live", [figure("anatomy", anatomy.HEIGHT_PX, paced=True)], page.params(), "anatomy")
+    live("live", [figure("anatomy", anatomy.HEIGHT_PX)], page.params(), "anatomy")
 with right:
     live("live", [html("answer", 98)], page.params(), "answer")
     ask(page.is_live)
 places = [
     html("blank"),
     figure("strip", strip.HEIGHT_PX, leads=True),
-    html("tiles", 86, paced=True),
-    html("stream", paced=True),
+    html("tiles", 86),
+    html("stream"),
 ]
 live("live", places, page.params(), "strips")

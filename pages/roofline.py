@@ -26,7 +26,7 @@ places = [
     html("blank", area="1 / 1 / 2 / 3"),
     html("why", 40, "2 / 1 / 3 / 3"),
     figure("roofline", roofline.HEIGHT_PX, "3 / 1 / 5 / 2", leads=True),
-    figure("intensity", crossover.INTENSITY_PX, "3 / 2 / 4 / 3", paced=True),
-    figure("crossover", crossover.CROSSOVER_PX, "4 / 2 / 5 / 3", paced=True),
+    figure("intensity", crossover.INTENSITY_PX, "3 / 2 / 4 / 3"),
+    figure("crossover", crossover.CROSSOVER_PX, "4 / 2 / 5 / 3"),
 ]
 live("roofline", places, page.params(**params), "charts", "minmax(0, 61fr) minmax(0, 39fr)")

@@ -36,23 +36,17 @@ export default function (component) {{
 """
 
 
-def figure(
-    name: str, height: int, area: str | None = None, leads: bool = False, paced: bool = False
-) -> dict[str, Any]:
+def figure(name: str, height: int, area: str | None = None, leads: bool = False) -> dict[str, Any]:
     """A place for a figure of fixed height, px; area is a CSS grid area.
 
-    leads: it shows the newest step, and is drawn before the page's other figures. paced: it is
-    drawn twice a second at most, with all the others that are.
+    leads: it shows the newest step, and is drawn before the page's other figures.
     """
-    how = {"leads": leads, "paced": paced}
-    return {"id": name, "kind": "figure", "height": height, "area": area, **how}
+    return {"id": name, "kind": "figure", "height": height, "area": area, "leads": leads}
 
 
-def html(
-    name: str, height: int | None = None, area: str | None = None, paced: bool = False
-) -> dict[str, Any]:
-    """A place for a fragment of HTML; paced as of a figure."""
-    return {"id": name, "kind": "html", "height": height, "area": area, "paced": paced}
+def html(name: str, height: int | None = None, area: str | None = None) -> dict[str, Any]:
+    """A place for a fragment of HTML."""
+    return {"id": name, "kind": "html", "height": height, "area": area}
 
 
 def live(

@@ -8,43 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app import state
+from app.engine_state import fingerprint
 from app.live.renderer import Renderer
-from app.live.views import Rendered, Request, version
-from telemetry.clock import NS_PER_S, now_ns, seconds
+from app.live.turns import Turns, Whole
+from app.live.views import Rendered, Request, leads, version
+from telemetry.clock import now_ns, seconds
 from telemetry.errors import StoreError
 
 log = logging.getLogger("stepscope")
 POLL_S = 0.005
-# On average a view is made so often at most, and takes this share of one core: where making it is
-# slow, updates come less often.
-LEAST_S, SHARE, MOST_S = 0.12, 0.4, 1.0
 # Records are committed every 200 ms or so (`telemetry.departures`). A view is made right after a
-# commit, so that what is drawn is new; where none has come for long, then from what there is.
-FRESH_S, LATE_S = 0.015, 0.27
-
-
-class Turns:
-    """When a view may be made again: at an average interval, with one in advance.
-
-    The generic cell rate algorithm (ITU-T I.371, 1993), whose clock is the caller's, ns.
-    """
-
-    def __init__(self) -> None:
-        self._due_ns = self._taken_ns = 0
-        self._interval_ns = 0
-
-    def take(self, at_ns: int, interval_s: float) -> None:
-        """One was made from at_ns on; the next are to come at that interval."""
-        self._interval_ns = round(interval_s * NS_PER_S)
-        self._taken_ns, self._due_ns = at_ns, max(self._due_ns, at_ns) + self._interval_ns
-
-    def next_ns(self) -> int:
-        """From when on the next may be made."""
-        return self._due_ns - self._interval_ns
-
-    def late_ns(self) -> int:
-        """From when on it should be, whatever it shows."""
-        return self._taken_ns + max(self._interval_ns, round(LATE_S * NS_PER_S))
+# commit, so that what is drawn is new.
+FRESH_S = 0.015
 
 
 class Feed:
@@ -53,7 +28,7 @@ class Feed:
     def __init__(self, renderer: Renderer, request: Request) -> None:
         self.made, self.number, self.ended = Rendered(), 0, False
         self._renderer, self._request = renderer, request
-        self._news, self._turns = asyncio.Event(), Turns()
+        self._news, self._turns, self._whole = asyncio.Event(), Turns(), Whole()
         self.viewers = 0
         self._task = asyncio.create_task(self._run())
 
@@ -74,22 +49,31 @@ class Feed:
     async def _run(self) -> None:
         try:
             while not state.stopping():
-                began_ns = now_ns()
-                made = await self._renderer.make(self._request)
-                self.made = made.rendered
-                self.number += 1
-                self._tell()
-                self._turns.take(began_ns, min(max(LEAST_S, made.took_s / SHARE), MOST_S))
-                await self._rest(made.version)
+                await self._rest(await self._make())
         except StoreError:
             pass  # the store is closed: the server is ending
         except Exception:
             log.exception("a view could not be made: %s", self._request)
         finally:
             self.ended = True
-            self._tell()
+            self._end_wait()
 
-    def _tell(self) -> None:
+    async def _make(self) -> tuple[object, ...]:
+        """What leads or, when its time has come, all of it; -> the version that it has."""
+        began_ns, engine = now_ns(), fingerprint()
+        lead_only = self._whole.enough(began_ns, engine) and leads(self._request)
+        made = await self._renderer.make(self._request, lead_only)
+        self._whole.made(began_ns, engine, lead_only=lead_only)
+        self._turns.take(began_ns, made.took_s)
+        self._tell(made.rendered.over(self.made) if lead_only else made.rendered)
+        return made.version
+
+    def _tell(self, made: Rendered) -> None:
+        self.made = made
+        self.number += 1
+        self._end_wait()
+
+    def _end_wait(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
 
@@ -103,6 +87,8 @@ class Feed:
                 newest, changed_ns = now, at_ns
             fresh = seconds(at_ns - changed_ns) < FRESH_S and at_ns >= self._turns.next_ns()
             if newest != seen and (fresh or at_ns >= self._turns.late_ns()):
+                return
+            if self._whole.overdue(at_ns):
                 return
 
 

@@ -29,14 +29,14 @@ class Renderer:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="stepscope-view")
         self._local = threading.local()
 
-    async def make(self, request: Request) -> Made:
+    async def make(self, request: Request, lead_only: bool = False) -> Made:
         """The view as it is when its turn comes. Raises StoreError once the store is closed."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, self._make, request)
+        return await loop.run_in_executor(self._pool, self._make, request, lead_only)
 
-    def _make(self, request: Request) -> Made:
+    def _make(self, request: Request, lead_only: bool) -> Made:
         began_ns, now = thread_cpu_ns(), version(request)
-        rendered = render(request, self._reader())
+        rendered = render(request, self._reader(), lead_only)
         return Made(rendered, now, seconds(thread_cpu_ns() - began_ns))
 
     def _reader(self) -> Reader | None:

@@ -46,6 +46,8 @@ VIEWS: dict[str, Panels] = {
 }
 STILL: dict[str, Still] = {"what-if": what_if.panels, "kernels": contract_lab.panels}
 """Views that no run and no engine stands behind: the address alone says what they show."""
+LEADING = ("live", "roofline")
+"""Views of which a part shows the newest step, and is made more often than the others."""
 LIVE = "live"
 
 
@@ -65,6 +67,10 @@ class Rendered:
 
     figures: dict[str, str] = field(default_factory=dict)
     html: dict[str, str] = field(default_factory=dict)
+
+    def over(self, before: Rendered) -> Rendered:
+        """With what that one has and this one leaves out."""
+        return Rendered({**before.figures, **self.figures}, {**before.html, **self.html})
 
 
 def version(request: Request) -> tuple[object, ...]:
@@ -91,12 +97,24 @@ def version(request: Request) -> tuple[object, ...]:
     return (*phase, committed, said, stage, moment.paused, moment.now_ns // NS_PER_S)
 
 
-def render(request: Request, reader: Reader | None) -> Rendered:
-    """Make the view now; reader None while there is no store yet."""
-    view = _view(request, reader)
+def leads(request: Request) -> bool:
+    """Whether the view can be made of what leads alone: where it follows a run that goes on."""
+    current = state.session()
+    goes_on = bool(current and current.status and not current.status.paused)
+    held = any(name in ("first", "step") for name, _ in request.params)
+    return goes_on and request.view in LEADING and request.run == LIVE and not held
+
+
+def render(request: Request, reader: Reader | None, lead_only: bool = False) -> Rendered:
+    """Make the view now; reader None while there is no store yet.
+
+    lead_only: of what leads alone (`leads`), which is a third of the work.
+    """
+    view = _view(request, reader, lead_only)
     requests_now = view.html.pop("short", None)
     asked = _answer() if request.run == LIVE else None
-    view.html.setdefault("answer", asked or requests_now or session.HINT)
+    if asked or not lead_only:
+        view.html.setdefault("answer", asked or requests_now or session.HINT)
     view.html["engine"] = fingerprint()
     return _rendered(view)
 
@@ -114,7 +132,7 @@ def _rendered(view: View) -> Rendered:
     )
 
 
-def _view(request: Request, reader: Reader | None) -> View:
+def _view(request: Request, reader: Reader | None, lead_only: bool) -> View:
     current, failed = state.session(), state.failure()
     run = request.run if request.run != LIVE else (current.run_id if current else None)
     if request.run == LIVE and failed:
@@ -127,7 +145,8 @@ def _view(request: Request, reader: Reader | None) -> View:
     panels = VIEWS[request.view]
     row = run_row(reader, run)
     params, pieces = _params(request), _pieces(current, row)
-    moment = replace(_moment(request), pieces=pieces, replays=_replays(request, run))
+    replays = _replays(request, run)
+    moment = replace(_moment(request), pieces=pieces, replays=replays, lead_only=lead_only)
     view = panels(reader, run, params, theme(request.look), moment)
     if view.html.get("counter"):
         control = standing.held(moment.is_live) if "first" in params else "following"

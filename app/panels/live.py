@@ -37,7 +37,9 @@ def panels(
         return waiting_view()
     picked = _picked(reader, run_id, params, shown)
     view = View({"strip": _strip(reader, run_id, shown, picked, look)})
-    if shown.follows and picked is None:
+    if moment.lead_only:
+        view.html["counter"] = f"step {count(shown.last_step)}"
+    elif shown.follows and picked is None:
         _now(view, reader, run, shown.last_step, look, moment)
     else:
         live_held.show(view, reader, run, shown, picked, look, moment)

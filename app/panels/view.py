@@ -42,6 +42,8 @@ class Moment:
     """What the database does not know of the run: whether it is live, and how it stands now.
 
     pieces: None where the run's tokenizer is not at hand. replays: those of what is shown.
+    lead_only: only what leads is asked for, which shows the newest step; the page's other places
+    keep what they show.
     """
 
     is_live: bool = False
@@ -49,6 +51,7 @@ class Moment:
     now_ns: int = 0
     pieces: Pieces | None = None
     replays: Replays | None = None
+    lead_only: bool = False
 
     def still_s(self, end_ns: int) -> float:
         """Seconds since the newest step ended; 0 for a recorded run, which has no now."""

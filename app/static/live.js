@@ -108,13 +108,12 @@ function unsubscribe(stream, listener) {
 // --- turns ---------------------------------------------------------------------------------------
 
 // One chart a frame, and first the one that leads, which shows the newest step: it is on the screen
-// before the others are drawn, and a hand that moves meanwhile waits for one chart at most. What
-// is drawn for a chart (or a place with words, which it is named by) is the newest there is then.
+// before the others are drawn, and a hand that moves meanwhile waits for one chart at most.
 const waiting = new Map();
 let drawing = false;
 
-function inTurn(place, draw, leads = false) {
-  waiting.set(place, { draw, leads });
+function inTurn(chart, figure, leads) {
+  waiting.set(chart, { figure, leads });
   if (!drawing) drawWaiting();
 }
 
@@ -122,9 +121,9 @@ async function drawWaiting() {
   drawing = true;
   await null;  // the charts of one message come one after another: wait for all of them
   while (waiting.size) {
-    const [place, { draw }] = [...waiting].find(([, { leads }]) => leads) ?? [...waiting][0];
-    waiting.delete(place);
-    try { await draw(); } catch (error) { reportError(error); }
+    const [chart, { figure }] = [...waiting].find(([, { leads }]) => leads) ?? [...waiting][0];
+    waiting.delete(chart);
+    try { await chart.show(figure); } catch (error) { reportError(error); }
     if (waiting.size) await painted();
   }
   drawing = false;
@@ -140,29 +139,6 @@ function painted() {
     requestAnimationFrame(() => port2.postMessage(0));
     setTimeout(done, MOST_MS);
   });
-}
-
-// Numbers that change seven times a second cannot be read, and drawing them would delay what shows
-// the newest step: what is paced is drawn at once where it stood for so long, else then.
-const PACE_MS = 500;
-
-class Pace {
-  constructor(draw) { Object.assign(this, { draw, last: -Infinity, timer: null }); }
-
-  ask() {
-    this.timer ??= setTimeout(() => this.now(), this.last + PACE_MS - performance.now());
-  }
-
-  now() {
-    this.stop();
-    this.last = performance.now();
-    this.draw();
-  }
-
-  stop() {
-    clearTimeout(this.timer);
-    this.timer = null;
-  }
 }
 
 // --- picks ---------------------------------------------------------------------------------------
@@ -210,8 +186,6 @@ class Mount {
   constructor(host) {
     this.host = host;
     this.charts = {};
-    this.behind = new Set();
-    this.pace = new Pace(() => inTurn(this, () => this.catchUp()));
     plotly().catch(() => {});  // long to parse: begin before the first figure comes
   }
 
@@ -257,28 +231,16 @@ class Mount {
   update(changed) {
     for (const panel of this.data.panels) {
       if (changed && !changed.has(panel.id)) continue;
-      if (changed && panel.paced) this.behind.add(panel);
-      else this.show(panel);
+      if (panel.kind === "figure") this.figure(panel);
+      else this.markup(panel);
     }
-    if (!changed) this.behind.clear();
-    if (this.behind.size) this.pace.ask();
-  }
-
-  catchUp() {
-    for (const panel of this.behind) this.show(panel);
-    this.behind.clear();
-  }
-
-  show(panel) {
-    if (panel.kind === "figure") this.figure(panel);
-    else this.markup(panel);
   }
 
   figure(panel) {
     const chart = this.charts[panel.id], figure = this.stream.figures[panel.id];
     // Until the first message the place is kept, so that nothing moves when it comes.
     if (this.stream.heard) chart.div.hidden = !figure;
-    if (figure) inTurn(chart, () => chart.show(figure), panel.leads);
+    if (figure) inTurn(chart, figure, panel.leads);
   }
 
   markup(panel) {
@@ -306,9 +268,6 @@ class Mount {
       chart.close();
     }
     this.charts = {};
-    this.behind.clear();
-    this.pace.stop();
-    waiting.delete(this);
   }
 
   close() {
