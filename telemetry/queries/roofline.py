@@ -8,7 +8,7 @@ import pandas as pd
 
 from telemetry.reader import Reader
 
-CLOUD_POINTS = 240
+CLOUD_POINTS = 140
 TRAIL_STEPS = 20
 _POINT = """
     step, phase, intensity, flops / t_step_s AS achieved_flops, t_step_s, t_compute_s, t_memory_s,
@@ -37,7 +37,7 @@ def selected(reader: Reader, run_id: str, step: int) -> dict[str, Any] | None:
 def cloud(
     reader: Reader, run_id: str, span_s: float, first: int | None = None, last: int | None = None
 ) -> pd.DataFrame:
-    """Up to about 240 steps of each phase from the newest span_s, evenly thinned by step number.
+    """Up to about 140 steps of each phase from the newest span_s, evenly thinned by step number.
 
     first and last: those steps in place of the newest. Steps that beat the roof are always kept:
     hiding one would hide that a peak is wrong.
