@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import wraps
 
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
+
+from app.live.page_runs import page_runs
 
 
 def drop_reruns_of_left_pages() -> None:
@@ -20,7 +23,9 @@ def drop_reruns_of_left_pages() -> None:
 
     @wraps(run_script)
     def run_unless_left(self: ScriptRunner, rerun_data: RerunData) -> None:
-        if not _is_left(rerun_data, self._pages_manager.current_page_script_hash):
+        if _is_left(rerun_data, self._pages_manager.current_page_script_hash):
+            return
+        with nullcontext() if rerun_data.fragment_id_queue else page_runs().one():
             run_script(self, rerun_data)
 
     ScriptRunner._run_script = run_unless_left  # type: ignore[method-assign]

@@ -35,6 +35,7 @@ log = logging.getLogger("stepscope")
 @contextlib.asynccontextmanager
 async def lifespan(app: st.App) -> AsyncIterator[None]:
     """Build the session beside the start of the server, close it at the end."""
+    state.once("loop", asyncio.get_running_loop)
     _tell_streams_to_stop()
     send_at_once()
     drop_reruns_of_left_pages()

@@ -143,6 +143,11 @@ def stopping() -> bool:
     return bool(_registry().stopping)
 
 
+def kept(name: str) -> Any:
+    """The object of that name; None before `once` has made it."""
+    return _registry().made.get(name)
+
+
 def once(name: str, make: Callable[[], Any]) -> Any:
     """The object of that name, made on the first call and kept for the server's life."""
     made = _registry().made

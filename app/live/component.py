@@ -12,6 +12,7 @@ import streamlit as st
 
 from app import window_choice
 from app.engine_state import fingerprint
+from app.live.stream import expect
 
 _STATIC = Path(__file__).resolve().parent.parent / "static"
 _ROOT = '<div class="ss-root"></div>'
@@ -64,7 +65,14 @@ def live(
         "stepscope_live", html=_ROOT, js=_loader("live.js"), isolate_styles=False
     )
     data = {"view": view, "panels": list(panels), "params": dict(params), "columns": columns}
+    expect(view, {**params, **_picked()}, st.context.theme.type or "light")
     component(key=key, data=data, on_window_change=partial(window_choice.reported, key))
+
+
+def _picked() -> dict[str, str]:
+    """As the browser asks for it (live.js)."""
+    request = st.query_params.get("request")
+    return {"request": request} if request else {}
 
 
 def redraw(key: str) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from app import state
 from app.engine_state import fingerprint
+from app.live.page_runs import page_runs
 from app.live.renderer import Renderer
 from app.live.turns import Turns, Whole
 from app.live.views import Rendered, Request, leads, version
@@ -20,6 +21,8 @@ POLL_S = 0.005
 # Records are committed every 200 ms or so (`telemetry.departures`). A view is made right after a
 # commit, so that what is drawn is new.
 FRESH_S = 0.015
+# How long a view is made for somebody who was expected and has not come.
+EXPECTED_S = 2.0
 
 
 class Feed:
@@ -62,7 +65,8 @@ class Feed:
         """What leads or, when its time has come, all of it; -> the version that it has."""
         began_ns, engine = now_ns(), fingerprint()
         lead_only = self._whole.enough(began_ns, engine) and leads(self._request)
-        made = await self._renderer.make(self._request, lead_only)
+        first = self.number == 0
+        made = await self._renderer.make(self._request, lead_only=lead_only, first=first)
         self._whole.made(began_ns, engine, lead_only=lead_only)
         self._turns.take(began_ns, made.took_s)
         self._tell(made.rendered.over(self.made) if lead_only else made.rendered)
@@ -85,6 +89,8 @@ class Feed:
             now, at_ns = version(self._request), now_ns()
             if now != newest:
                 newest, changed_ns = now, at_ns
+            if page_runs().busy(at_ns):
+                continue
             fresh = seconds(at_ns - changed_ns) < FRESH_S and at_ns >= self._turns.next_ns()
             if newest != seen and (fresh or at_ns >= self._turns.late_ns()):
                 return
@@ -102,15 +108,30 @@ class Feeds:
     @contextmanager
     def watch(self, request: Request) -> Iterator[Feed]:
         """The feed that all viewers of equal requests share, until the last of them leaves."""
-        feed = self._watched.get(request)
-        if feed is None or feed.ended:
-            feed = self._watched[request] = Feed(self._renderer, request)
+        feed = self._feed(request)
         feed.viewers += 1
         try:
             yield feed
         finally:
             feed.viewers -= 1
-            if not feed.viewers:
-                feed.end()
-                if self._watched.get(request) is feed:
-                    del self._watched[request]
+            self._end_unwatched(request, feed)
+
+    def expect(self, request: Request) -> None:
+        """Somebody will ask for it in a moment: it is made meanwhile."""
+        feed = self._feed(request)
+        if not feed.viewers:
+            loop = asyncio.get_running_loop()
+            loop.call_later(EXPECTED_S, self._end_unwatched, request, feed)
+
+    def _feed(self, request: Request) -> Feed:
+        feed = self._watched.get(request)
+        if feed is None or feed.ended:
+            feed = self._watched[request] = Feed(self._renderer, request)
+        return feed
+
+    def _end_unwatched(self, request: Request, feed: Feed) -> None:
+        if feed.viewers:
+            return
+        feed.end()
+        if self._watched.get(request) is feed:
+            del self._watched[request]

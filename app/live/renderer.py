@@ -23,16 +23,36 @@ class Made:
 
 
 class Renderer:
-    """One worker: views take turns, so all of them together never take more than a core."""
+    """One worker: views take turns, so all of them together never take more than a core.
+
+    One that somebody waits for in front of an empty page comes before all that are made again.
+    """
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="stepscope-view")
         self._local = threading.local()
+        self._changed = asyncio.Condition()
+        self._busy, self._first = False, 0
 
-    async def make(self, request: Request, lead_only: bool = False) -> Made:
+    async def make(self, request: Request, *, lead_only: bool = False, first: bool = False) -> Made:
         """The view as it is when its turn comes. Raises StoreError once the store is closed."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, self._make, request, lead_only)
+        await self._turn(first)
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._pool, self._make, request, lead_only)
+        finally:
+            async with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+
+    async def _turn(self, first: bool) -> None:
+        async with self._changed:
+            self._first += first
+            try:
+                await self._changed.wait_for(lambda: not self._busy and (first or not self._first))
+            finally:
+                self._first -= first
+            self._busy = True
 
     def _make(self, request: Request, lead_only: bool) -> Made:
         began_ns, now = thread_cpu_ns(), version(request)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -49,9 +50,28 @@ async def _events(feeds: Feeds, request: Request) -> AsyncIterator[str]:
 
 def request_of(http: HttpRequest) -> Request:
     """What a browser asks for: view in the path, run, look and the view's own in the query."""
-    query = {k: v[:200] for k, v in http.query_params.items()}
+    return _request(str(http.path_params["view"]), http.query_params)
+
+
+def _request(view: str, params: Mapping[str, str]) -> Request:
+    query = {k: v[:200] for k, v in params.items()}
     run, look = query.pop("run", LIVE), query.pop("look", "light")
-    return Request(str(http.path_params["view"]), run, look, tuple(sorted(query.items())))
+    return Request(view, run, look, tuple(sorted(query.items())))
+
+
+def expect(view: str, params: Mapping[str, str], look: str) -> None:
+    """From a page's script: a browser will ask for this view as soon as it has drawn the page.
+
+    Called from any thread; without a server there is nobody who could ask.
+    """
+    loop: asyncio.AbstractEventLoop | None = state.kept("loop")
+    if loop is not None:
+        loop.call_soon_threadsafe(lambda: _feeds().expect(_request(view, {**params, "look": look})))
+
+
+def _feeds() -> Feeds:
+    made: Feeds = state.once("feeds", Feeds)
+    return made
 
 
 async def view_route(http: HttpRequest) -> Response:
@@ -59,7 +79,6 @@ async def view_route(http: HttpRequest) -> Response:
     name = str(http.path_params["view"])
     if name not in VIEWS:
         return PlainTextResponse(f"no view {name!r}: there are {', '.join(VIEWS)}\n", 404)
-    feeds: Feeds = state.once("feeds", Feeds)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    events = _events(feeds, request_of(http))
+    events = _events(_feeds(), request_of(http))
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)

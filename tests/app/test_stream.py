@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
@@ -132,6 +133,65 @@ def test_a_feed_ends_with_its_last_viewer(fake: FakeSession) -> None:
             assert other is not feed
 
     asyncio.run(leave())
+
+
+def test_an_expected_view_is_there_when_its_viewer_comes(
+    fake: FakeSession, rendered: list[Request]
+) -> None:
+    async def come() -> None:
+        feeds, request = Feeds(), Request("roofline")
+        feeds.expect(request)
+        feeds.expect(request)  # a page mounts more than one part of it
+        while not rendered:
+            await asyncio.sleep(0.01)
+        with feeds.watch(request) as feed:
+            assert await feed.after(0, 60)
+        assert feed.ended
+
+    asyncio.run(come())
+    assert rendered == [Request("roofline")]
+
+
+def test_a_view_that_nobody_came_for_ends(
+    fake: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "EXPECTED_S", 0.05)
+
+    async def wait() -> bool:
+        feeds, request = Feeds(), Request("roofline")
+        feeds.expect(request)
+        expected = feeds._watched[request]
+        while not expected.ended:
+            await asyncio.sleep(0.01)
+        return request in feeds._watched
+
+    assert not asyncio.run(wait())
+
+
+def test_the_first_view_of_a_page_goes_before_all_that_are_made_again(
+    fake: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    held = threading.Event()
+
+    def render(request: Request, *_: object) -> Rendered:
+        held.wait(30)
+        made.append(request.view)
+        return Rendered()
+
+    monkeypatch.setattr(renderer, "render", render)
+
+    async def ask() -> None:
+        one = renderer.Renderer()
+        begun = [asyncio.create_task(one.make(Request(v))) for v in ("live", "roofline", "race")]
+        await asyncio.sleep(0)  # one is being made, two wait
+        begun.append(asyncio.create_task(one.make(Request("requests"), first=True)))
+        await asyncio.sleep(0.05)
+        held.set()
+        await asyncio.gather(*begun)
+
+    asyncio.run(ask())
+    assert made == ["live", "requests", "roofline", "race"]
 
 
 def test_a_view_that_cannot_be_made_ends_its_feed_and_is_told(
