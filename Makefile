@@ -21,8 +21,8 @@ help: ## what there is
 demo: $(VENV)/.demo ## the dashboard with a live engine, on http://127.0.0.1:8501
 	@exec $(BIN)/stepscope demo $(ARGS)
 
-# These start engines, servers and browsers and wait for real clocks: one after another.
-ALONE := tests/process tests/e2e
+# These start servers and browsers, or compare real step times: one after another.
+ALONE := tests/process/test_interference.py tests/process/test_race.py tests/e2e
 PYTEST := $(BIN)/python -m pytest
 
 test: $(VENV)/.test browser ## every test; ARGS="tests/app -k cli" for some of them

@@ -16,6 +16,8 @@ LONGEST = (
     "test_exactness_tokens",
     "test_kernels_aot",
     "test_bench_command",
+    "test_session",
+    "test_server",
 )
 
 
