@@ -14,7 +14,8 @@ def fingerprint() -> str:
     if current is None:
         said: tuple[object, ...] = (state.failure(),)
     else:
-        refused = (len(current.rejections), current.rejections[-1] if current.rejections else None)
+        # Which of them, not what it says: a second one of the same words is told as well.
+        refused = id(current.rejections[-1]) if current.rejections else None
         known = current.ready is not None
         said = (current.phase, current.run_id, known, current.status, state.failure(), refused)
     raced = races()

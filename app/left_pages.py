@@ -12,7 +12,7 @@ from app.live.page_runs import page_runs
 
 
 def drop_reruns_of_left_pages() -> None:
-    """Let no timed or clicked fragment of a page that was left run on the page that is shown.
+    """Let no fragment of a page that was left run on the page that is shown.
 
     A browser asks for them until it hears of the switch, longer over a slow line. Streamlit (1.67)
     would run each under the address of the left page: the browser then takes every element of the

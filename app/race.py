@@ -80,7 +80,7 @@ class Races:
     def holds(self) -> bool:
         """Whether the engine's settings are the race's: until every tab has seen them go back.
 
-        A tab's timed rerun may still carry what it showed a moment ago, which is nobody's choice.
+        A tab's next rerun may still carry what it showed a moment ago, which is nobody's choice.
         """
         if self.running:
             self._until_ns = now_ns() + _SETTLE_NS
