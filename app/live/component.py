@@ -84,8 +84,7 @@ def redraw(key: str) -> None:
         "stepscope_redraw", html=_ROOT, js=_loader("redraw.js"), isolate_styles=False
     )
     data = {"shown": fingerprint()}
-    with st.container(key=f"redraw-{key}"):
-        component(key=f"redraw:{key}", data=data, on_changed_change=lambda: None)
+    component(key=f"redraw-{key}", data=data, on_changed_change=lambda: None)
 
 
 def still(name: str, data: Mapping[str, Any]) -> None:
