@@ -18,10 +18,7 @@ from engine.errors import UserError
 from engine.messages import Load
 from engine.modelled_setup import modelled_setup
 from engine.workloads import check_load
-from telemetry.clock import sleep_s
 from telemetry.queries.summary import run_summary
-
-LOOK_S = 0.05
 
 
 def run_headless(engine: EngineConfig, load: Load, db: Path) -> dict[str, Any]:
@@ -69,10 +66,7 @@ def _follow(session: Session, total: int) -> None:
     ) as bar:
         task = bar.add_task("starting", total=None, note="")
         while session.phase in ("starting", "ready") and session.load_done is None:
-            # Asleep, and not in `session.wait`: a Ctrl-C that comes between taking its lock and
-            # holding on to it leaves the lock taken, and closing would wait for it for ever
-            # (CPython, issue 29988).
-            sleep_s(LOOK_S)
+            session.wait(0.2)
             if session.phase == "ready":
                 done = session.finished_requests
                 note = f"{done} of {total} requests"

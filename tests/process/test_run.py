@@ -29,13 +29,18 @@ def test_a_stopped_run_ends_its_engine_and_keeps_what_had_run(
         [stepscope, "run", "--workload", "steady", "--concurrency", "2", *map(str, options)],
         stderr=subprocess.PIPE,
         text=True,
+        # A shell that runs the tests in its background has them ignore Ctrl-C, and all they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    (engine,) = until(lambda: psutil.Process(process.pid).children(), "the engine's process")
-    written = (db, db.with_name("a.duckdb.wal"))
-    until(lambda: sum(p.stat().st_size for p in written if p.exists()) > 300_000, "records")
-    sleep_s(0.5)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=15)
+    try:
+        (engine,) = until(lambda: psutil.Process(process.pid).children(), "the engine's process")
+        written = (db, db.with_name("a.duckdb.wal"))
+        until(lambda: sum(p.stat().st_size for p in written if p.exists()) > 300_000, "records")
+        sleep_s(0.5)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=15)
+    finally:
+        process.kill()  # one that goes on would take a core from every test that follows
     assert process.returncode == code
     assert said == ""
     until(lambda: ended(engine.pid), "the engine to end", 5)
