@@ -73,7 +73,6 @@ class Stream {
 
   close() {
     clearTimeout(this.timer);
-    clearTimeout(this.ending);
     this.source?.close();
     shared.streams.delete(this.url);
   }
@@ -92,10 +91,7 @@ document.addEventListener("visibilitychange", () => {
 
 function subscribe(url, listener) {
   let stream = shared.streams.get(url);
-  if (!stream) {
-    for (const other of [...shared.streams.values()]) if (!other.listeners.size) other.close();
-    shared.streams.set(url, (stream = new Stream(url)));
-  }
+  if (!stream) shared.streams.set(url, (stream = new Stream(url)));
   clearTimeout(stream.ending);
   stream.listeners.add(listener);
   return stream;
@@ -103,11 +99,8 @@ function subscribe(url, listener) {
 
 function unsubscribe(stream, listener) {
   stream.listeners.delete(listener);
-  if (stream.listeners.size) return;
-  // What was left for another view is not made any longer. A rerun unmounts and mounts again at
-  // once: give it a moment.
-  if ([...shared.streams.values()].some((other) => other.listeners.size)) stream.close();
-  else {
+  // Reruns and page switches unmount and mount again at once: give them a moment.
+  if (!stream.listeners.size) {
     stream.ending = setTimeout(() => { if (!stream.listeners.size) stream.close(); }, 500);
   }
 }
