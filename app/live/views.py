@@ -46,8 +46,9 @@ VIEWS: dict[str, Panels] = {
 }
 STILL: dict[str, Still] = {"what-if": what_if.panels, "kernels": contract_lab.panels}
 """Views that no run and no engine stands behind: the address alone says what they show."""
-LEADING = ("live", "roofline")
-"""Views of which a part shows the newest step, and is made more often than the others."""
+LEADING = ("live",)
+"""Views of which a part shows the newest step, and is made more often than the others. It shares no
+number with them: on one page the same thing would else have two values."""
 LIVE = "live"
 
 

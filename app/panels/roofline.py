@@ -66,8 +66,7 @@ def panels(
     )
     experts = experts_of(run, spec_of(config_of(run)))
     return View(
-        figures=_plane(reader, what, params, look)
-        | ({} if moment.lead_only else _beside(reader, what, look)),
+        figures=_figures(reader, what, params, look),
         html={
             "headline": text.sentence(step, what.peaks, what.decode, named),
             "why": text.explained(step, what.peaks, what.decode, experts, what.others),
@@ -86,11 +85,12 @@ def _shown(
     return Shown(run, shown, step, live.first(costs), peaks, decode, beside)
 
 
-def _plane(reader: Reader, what: Shown, params: Params, look: Theme) -> dict[str, dict[str, Any]]:
+def _figures(reader: Reader, what: Shown, params: Params, look: Theme) -> dict[str, dict[str, Any]]:
     run_id, shown = str(what.run["run_id"]), what.window
     ends = (None, None) if shown.follows else (shown.first_step, shown.last_step)
     trail = queries.trail(reader, run_id, int(what.step["step"]), ends[0])
     cloud = queries.cloud(reader, run_id, SPAN_S, *ends)
+    measured = queries.measured_by_batch(reader, run_id, first=ends[0], last=shown.last_step)
     plane = roofline(
         cloud,
         trail,
@@ -101,18 +101,11 @@ def _plane(reader: Reader, what: Shown, params: Params, look: Theme) -> dict[str
         live=shown.follows,
         others=what.others,
     )
-    return {"roofline": clicks(plane, shown.first_step, shown.last_step)}
-
-
-def _beside(reader: Reader, what: Shown, look: Theme) -> dict[str, dict[str, Any]]:
-    """The curves over batches, on which the step has a place."""
-    run_id, shown = str(what.run["run_id"]), what.window
-    first = None if shown.follows else shown.first_step
-    measured = queries.measured_by_batch(reader, run_id, first=first, last=shown.last_step)
     now = _now(what)
     batch = now[0] if now else 1.0
     last = float(max(64, 2 ** math.ceil(math.log2(batch))))
     return {
+        "roofline": clicks(plane, shown.first_step, shown.last_step),
         "intensity": intensity(
             what.decode, what.peaks, batch, look, last, what.others, _unknown(what)
         ),
