@@ -3,6 +3,23 @@
 
 const AGAIN_MS = 2000;  // an answer that never came is asked for again
 
+// Streamlit sends all that is told before its next timer as one message, and runs one fragment for
+// it: of the others the question would be lost. So they ask one after another, each by a timer that
+// is set once the one before has asked.
+const asking = new Set();
+
+function inTurn(redraw) {
+  asking.add(redraw);
+  if (asking.size === 1) setTimeout(next, 0);
+}
+
+function next() {
+  const [redraw] = asking;
+  redraw?.ask();
+  asking.delete(redraw);
+  if (asking.size) setTimeout(next, 0);
+}
+
 class Redraw {
   constructor(component) {
     this.heard = () => this.look();
@@ -18,14 +35,25 @@ class Redraw {
 
   look() {
     const now = window.__stepscope?.engine;
-    if (now === undefined || now === this.shown) return;
-    const since = performance.now() - (this.asked?.at ?? -Infinity);
-    if (this.asked?.now === now && since < AGAIN_MS) return;
-    this.asked = { now, at: performance.now() };
-    this.tell("changed", now);
+    if (now === undefined || (now === this.wanted && this.again)) return;
+    clearTimeout(this.again);
+    this.again = null;
+    this.wanted = now;
+    if (now !== this.shown) inTurn(this);
   }
 
-  close() { window.removeEventListener("ss-engine", this.heard); }
+  // A paused engine sends nothing more, and nobody else would remind of it.
+  ask() {
+    if (this.wanted === this.shown) return;
+    this.tell("changed", this.wanted);
+    this.again = setTimeout(() => { this.again = null; this.look(); }, AGAIN_MS);
+  }
+
+  close() {
+    clearTimeout(this.again);
+    asking.delete(this);
+    window.removeEventListener("ss-engine", this.heard);
+  }
 }
 
 export function mount(component) {

@@ -148,8 +148,9 @@ def pytest_runtest_makereport(
     report = yield
     if report.when == "call" and report.failed and isinstance(item, pytest.Function):
         for name, value in item.funcargs.items():
-            if isinstance(value, Page):
-                report.sections.append((f"on the screen of {name}", _screen(value)))
+            if isinstance(value, Browser):
+                opened = [page for context in value.contexts for page in context.pages]
+                report.sections += [("on a screen", _screen(page)) for page in opened]
             if isinstance(value, Server):
                 report.sections.append((f"said by {name}", value.log.read_text()[-TOLD_CHARS:]))
     return report

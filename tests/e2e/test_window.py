@@ -37,6 +37,11 @@ def address(page: Page) -> dict[str, str]:
     return {name: values[0] for name, values in query.items()}
 
 
+def link(page: Page) -> str:
+    """As a person would copy it; the driver's own `page.url` may come later."""
+    return str(page.evaluate("location.href"))
+
+
 def drag(page: Page, chart: str, start: float, end: float) -> None:
     """From one share of the chart's first row to another, at half its height."""
     box = page.locator(f"#ss-{chart} .nsewdrag").first.bounding_box()
@@ -244,7 +249,7 @@ def test_a_colleague_opens_the_same_view_from_the_link(
     wait_held(live)
     other = browser.new_page(viewport={"width": 1280, "height": 720})
     try:
-        other.goto(live.url)
+        other.goto(link(live))
         other.wait_for_selector("#ss-gantt .main-svg")
         assert wait_held(other) == (first, last)
         assert other.inner_text("#ss-headline") == live.inner_text("#ss-headline")
@@ -273,11 +278,23 @@ def test_the_control_can_be_reached_by_keyboard(live: Page) -> None:
     live.wait_for_function("!location.search.includes('first=')")
 
 
+# Where a click is for a step: a stretch of a pause has none, and moves through the strip.
+AT, SPARE_S = 0.75, 3
+BARS_THERE = f"""() => {{
+  const d = {STRIP}, [low, high] = d.layout.xaxis.range, at = low + {AT} * (high - low);
+  const bars = d.data.slice(0, 2).flatMap((t) => t.x.map((x, i) => [x, t.width[i]]))
+    .filter(([x]) => Math.abs(x - at) < {SPARE_S}).sort(([a], [b]) => a - b);
+  return bars.length > 1 && bars.every(([x, width], i) =>
+    !i || x - width / 2 - (bars[i - 1][0] + bars[i - 1][1] / 2) < 0.2);
+}}"""
+
+
 def click_bar(page: Page) -> int:
     """Near the top of the row, above a bar, which may be short."""
+    page.wait_for_function(BARS_THERE)
     box = page.locator("#ss-strip .nsewdrag").first.bounding_box()
     assert box is not None
-    page.mouse.click(box["x"] + 0.75 * box["width"], box["y"] + 4)
+    page.mouse.click(box["x"] + AT * box["width"], box["y"] + 4)
     page.wait_for_function("location.search.includes('step=')")
     return int(address(page)["step"])
 
@@ -376,7 +393,7 @@ def test_screenshots_of_a_held_window(
     click_bar(live)
     wait_held(live)
     into = folder(tmp_path_factory.mktemp("shots"))
-    made = screenshots(browser, live.url, "live-held", into, drawn)
+    made = screenshots(browser, link(live), "live-held", into, drawn)
     assert len(made) == 2
 
 
