@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +16,12 @@ from tests.app.fake import FakeSession, status
 
 @pytest.fixture
 def fake() -> Iterator[FakeSession]:
-    with_store = Store(None)
-    made = FakeSession(with_store)
+    store = Store(None)
+    made = FakeSession(store)
     state.hold(made)
     yield made
     state.hold(None)
-    with_store.close()
+    store.close()
 
 
 def refuse(fake: FakeSession) -> None:
@@ -72,7 +71,7 @@ def test_without_a_session_it_says_why(fake: FakeSession) -> None:
     assert fingerprint() != before
 
 
-def test_an_answer_does_not_change_it(fake: FakeSession, tmp_path: Path) -> None:
+def test_an_answer_does_not_change_it(fake: FakeSession) -> None:
     before = fingerprint()
     fake.submit_text("hello")
     assert fingerprint() == before
