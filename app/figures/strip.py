@@ -49,8 +49,8 @@ def strip(
 ) -> Figure:
     """Two rows on one time axis: step time in ms, and tokens per step.
 
-    bars and marks: rows of `queries.live.strip` and `.marks`; median_s of all steps of the window.
-    end: what stands at the axis' zero.
+    bars: rows of `queries.live_bars.bars`; marks: of `queries.live.marks`. median_s is of all steps
+    of the window; end: what stands at the axis' zero.
     """
     tallest_ms = float(_column(bars, "t_step_s").max()) * 1e3
     limit_ms, cut = clip_at(median_s * 1e3, tallest_ms)
@@ -107,8 +107,8 @@ def _axes(look: Theme, span_s: float, tops: tuple[float, float], end: str) -> di
 
 
 def _steps(bars: pd.DataFrame, look: Theme, limit_ms: float, fine: int) -> list[dict[str, Any]]:
-    prompt = (bars["phase"] != "decode").to_numpy()
-    groups = (("with prefill", "prefill", prompt), ("decode", "decode", ~prompt))
+    decode = _column(bars, "decode_only")
+    groups = (("with prefill", "prefill", ~decode), ("decode", "decode", decode))
     x, width, t_step_s, step = (_column(bars, c) for c in ("x_s", "width_s", "t_step_s", "step"))
     return [
         {

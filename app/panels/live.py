@@ -20,6 +20,7 @@ from app.panels.window import Window, picked_step, window
 from app.theme import Theme
 from app.units import count, duration, three
 from telemetry.queries import live as queries
+from telemetry.queries import live_bars
 from telemetry.reader import Reader
 
 SPAN_S = 30.0
@@ -117,14 +118,14 @@ def _strip(
 ) -> dict[str, Any]:
     """A drag over it, or a click on a bar, holds the window."""
     end_ns, span_s = shown.end_ns, shown.span_s
-    steps, median = queries.window(reader, run_id, end_ns, span_s)
-    width = queries.bin_width(steps, median, span_s)
-    bars = queries.strip(reader, run_id, end_ns, span_s, width)
+    steps = live_bars.steps(reader, run_id, end_ns, span_s)
+    width = live_bars.bin_width(len(steps), steps.median_s, span_s)
+    bars = live_bars.bars(steps, width)
     until_ns = None if shown.follows else end_ns
     marks = queries.marks(reader, run_id, end_ns, span_s, until_ns)
     end = "the newest step" if shown.follows else f"the end of step {count(shown.last_step)}"
     mark = _mark(picked, end_ns) if picked else None
-    figure = by_time(strip(bars, marks, median, span_s, width, look, mark, end), end_ns)
+    figure = by_time(strip(bars, marks, steps.median_s, span_s, width, look, mark, end), end_ns)
     return clicks(figure, shown.first_step, shown.last_step, "x")
 
 

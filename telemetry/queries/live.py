@@ -10,12 +10,12 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from telemetry.queries.live_tokens import Tokens, per_bin
 from telemetry.reader import Reader
 
-MAX_BARS = 400
 ANATOMY_S = 0.25
 _END = "(t_start_ns + CAST(round(t_step_s * 1e9) AS BIGINT))"
 _ANATOMY = (
@@ -23,8 +23,6 @@ _ANATOMY = (
     "t_host_s, forward_s, bound, prefill_tokens, recomputed_tokens, decode_seqs, padded_slots, "
     "limit_bound"
 )
-# Bin widths a person can name; the smallest that keeps the window under MAX_BARS is used.
-_BINS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
 
 
 def run(reader: Reader, run_id: str) -> dict[str, Any] | None:
@@ -110,13 +108,14 @@ def anatomy(reader: Reader, run_id: str, newest: int) -> pd.DataFrame:
     long before the newest step of all it ran, `n` among how many it is the median. newest: the
     number of that step; the 4,000 steps up to it are looked at.
     """
-    recent = reader.frame(
+    recent = reader.columns(
         f"SELECT phase, step, t_step_s, {_END} AS end_ns FROM steps "
         "WHERE run_id = $run AND step > $newest - 4000 AND step <= $newest",
         {"run": run_id, "newest": newest},
     )
-    kinds = recent["phase"].to_numpy(dtype=object)
-    step, t_step_s, end_ns = (recent[c].to_numpy() for c in ("step", "t_step_s", "end_ns"))
+    kinds, step, t_step_s, end_ns = (
+        np.asarray(recent[name]) for name in ("phase", "step", "t_step_s", "end_ns")
+    )
     middle: dict[int, tuple[int, float]] = {}
     for phase in set(kinds.tolist()):
         ends = np.where(kinds == phase, end_ns, 0)
@@ -125,9 +124,10 @@ def anatomy(reader: Reader, run_id: str, newest: int) -> pd.DataFrame:
         at = order[(len(order) + 1) // 2 - 1]
         middle[int(step[at])] = (len(order), float(end_ns.max() - ends.max()) / 1e9)
     # Literals, which DuckDB prunes by; a list that it is given costs a join.
-    steps = ", ".join(str(s) for s in middle) or "NULL"
-    sql = f"SELECT {_ANATOMY} FROM steps WHERE run_id = $run AND step IN ({steps}) ORDER BY phase"
-    frame = reader.frame(sql, {"run": run_id})
+    steps = " OR ".join(f"step = {s}" for s in middle) or "false"
+    sql = f"SELECT {_ANATOMY} FROM steps WHERE run_id = $run AND ({steps}) ORDER BY phase"
+    names = [name.strip() for name in _ANATOMY.split(",")]
+    frame = pd.DataFrame(reader.rows(sql, {"run": run_id}), columns=names)
     found = [middle[int(s)] for s in frame["step"]]
     return frame.assign(n=[n for n, _ in found], age_s=[age_s for _, age_s in found])
 
@@ -155,69 +155,6 @@ def anatomy_of(
     return reader.frame(sql, params)
 
 
-def window(reader: Reader, run_id: str, end_ns: int, span_s: float) -> tuple[int, float]:
-    """Steps in the window, and their median time, s (0 without steps)."""
-    row = reader.row(
-        "SELECT count(*) AS n, median(t_step_s) AS m FROM steps "
-        "WHERE run_id = $run AND t_start_ns >= $since AND t_start_ns < $end",
-        {"run": run_id, "since": since_ns(end_ns, span_s), "end": end_ns},
-    )
-    return (int(row["n"]), float(row["m"] or 0.0)) if row else (0, 0.0)
-
-
-def bin_width(steps: int, median_s: float, span_s: float) -> float | None:
-    """Seconds a bar has to stand for; None while every step of the window has a bar of its own.
-
-    A bin holds two steps or more, since a bin in which none starts would look like idle time.
-    """
-    if steps <= MAX_BARS:
-        return None
-    least = max(span_s / MAX_BARS, 2 * median_s)
-    return next((w for w in _BINS_S if w >= least), least)
-
-
-def strip(
-    reader: Reader, run_id: str, end_ns: int, span_s: float, width_s: float | None
-) -> pd.DataFrame:
-    """One row per bar: x_s (centre), width_s, and the longest and the largest step it stands for.
-
-    Without `width_s` a bar is a step. With it a bar is a bin on the clock: step, t_step_s, phase
-    and t_host_s of its longest step, and the tokens of the step with most of them (never added up
-    over steps). A step longer than a bin is drawn where and as long as it was. cached_tokens came
-    from the prefix cache and were not computed; lost_tokens were computed again.
-    """
-    if width_s is None:
-        binned, wide = "step", "true"
-    else:
-        binned, wide = f"t_start_ns // {int(width_s * 1e9)}", f"t_step_s > {width_s!r}"
-    sql = f"""
-    WITH window_steps AS (
-        SELECT step, t_start_ns, t_step_s, phase, t_host_s, n_running, prefill_tokens,
-               decode_tokens, prefix_hit_tokens AS cached_tokens, recomputed_tokens AS lost_tokens,
-               involuntary_switches, CAST({binned} AS BIGINT) AS bin,
-               prefill_tokens + decode_tokens + recomputed_tokens + prefix_hit_tokens AS all_tokens
-        FROM steps WHERE run_id = $run AND t_start_ns >= $since AND t_start_ns < $end
-    ), bars AS (
-        SELECT bin, count(*) AS n, max(involuntary_switches) AS involuntary_switches,
-               arg_max(struct_pack(step, t_start_ns, t_step_s, phase, t_host_s, n_running),
-                       t_step_s) AS longest,
-               arg_max(struct_pack(prefill_tokens, decode_tokens, cached_tokens, lost_tokens),
-                       all_tokens) AS fullest
-        FROM window_steps GROUP BY bin
-    ), opened AS (
-        SELECT bin, n, involuntary_switches, unnest(longest), unnest(fullest) FROM bars
-    )
-    SELECT step, n, phase, t_step_s, t_host_s, n_running, prefill_tokens, decode_tokens,
-           cached_tokens, lost_tokens, involuntary_switches,
-           CASE WHEN {wide} THEN (t_start_ns - $end) / 1e9 + t_step_s / 2
-                ELSE ((bin + 0.5) * $bin_ns - $end) / 1e9 END AS x_s,
-           CASE WHEN {wide} THEN t_step_s ELSE $bin_ns / 1e9 END AS width_s
-    FROM opened ORDER BY bin
-    """
-    since, bin_ns = since_ns(end_ns, span_s), int((width_s or 0.0) * 1e9)
-    return reader.frame(sql, {"run": run_id, "since": since, "end": end_ns, "bin_ns": bin_ns})
-
-
 def per_second(
     reader: Reader, run_id: str, end_ns: int, span_s: float, found: Tokens, width_s: float = 1.0
 ) -> pd.DataFrame:
@@ -229,22 +166,46 @@ def per_second(
     0 tokens and NULL for the rest. found: the window's tokens (`live_tokens.tokens`). width_s: a
     row for each stretch of that length in place of 1 s.
     """
-    sql = f"""
-    WITH seconds AS (SELECT range AS second FROM range($bins)),
-    had AS (
-        SELECT ($end - {_END}) // $width AS second, max(n_running) AS running,
-               max(n_waiting) AS waiting, max(kv_blocks_used) AS kv_blocks_used,
-               sum(prefill_tokens) AS prompt_tokens, sum(prefix_hit_tokens) AS cached_tokens,
-               sum(preemptions) AS preempted
-        FROM steps WHERE run_id = $run AND t_start_ns >= $since AND t_start_ns < $end GROUP BY 1
-    )
-    SELECT second, running, waiting, kv_blocks_used, prompt_tokens, cached_tokens, preempted
-    FROM seconds LEFT JOIN had USING (second) ORDER BY second DESC
-    """
     bins, width = round(span_s / width_s), math.ceil(width_s * 1e9)
-    params = {"run": run_id, "end": end_ns, "since": since_ns(end_ns, span_s), "width": width}
-    steps = reader.frame(sql, params | {"bins": bins})
-    return pd.concat([steps, per_bin(found, end_ns, width_s, bins)], axis=1)
+    since = since_ns(end_ns, span_s)
+    steps = reader.columns(_SERIES, {"run": run_id, "end": end_ns, "since": since})
+    bin_of = (end_ns - np.asarray(steps["end_ns"])) // width
+    shown = (bin_of >= 0) & (bin_of < bins)
+    series = {
+        name: how(bin_of[shown], np.ma.filled(steps[name].astype(float), np.nan)[shown], bins)
+        for names, how in ((_LARGEST, _largest), (_SUMS, _sums))
+        for name in names
+    }
+    by_step = pd.DataFrame({"second": np.arange(bins), **series})[::-1].reset_index(drop=True)
+    return pd.concat([by_step, per_bin(found, end_ns, width_s, bins)], axis=1)
+
+
+_LARGEST = ("running", "waiting", "kv_blocks_used")
+_SUMS = ("prompt_tokens", "cached_tokens", "preempted")
+_SERIES = f"""
+SELECT {_END} AS end_ns, n_running AS running, n_waiting AS waiting, kv_blocks_used,
+       prefill_tokens AS prompt_tokens, prefix_hit_tokens AS cached_tokens,
+       preemptions AS preempted
+FROM steps WHERE run_id = $run AND t_start_ns >= $since AND t_start_ns < $end"""
+
+_Ints = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
+
+
+def _largest(bin_of: _Ints, values: _Floats, bins: int) -> _Floats:
+    """NaN where none is known."""
+    known, out = ~np.isnan(values), np.full(bins, -np.inf)
+    np.maximum.at(out, bin_of[known], values[known])
+    out[np.isinf(out)] = np.nan
+    return out
+
+
+def _sums(bin_of: _Ints, values: _Floats, bins: int) -> _Floats:
+    """NaN where none is known."""
+    known, out = ~np.isnan(values), np.full(bins, np.nan)
+    out[bin_of[known]] = 0.0
+    np.add.at(out, bin_of[known], values[known])
+    return out
 
 
 def marks(

@@ -8,7 +8,7 @@ import pytest
 from app.figures.strip import strip
 from app.theme import LIGHT
 from app.units import duration
-from telemetry.queries import live
+from telemetry.queries import live, live_bars
 from telemetry.reader import Reader
 from telemetry.store import Store
 from tests.app.synthetic import RUN_ID, Simulation
@@ -23,9 +23,10 @@ def end_ns(reader: Reader) -> int:
 
 def test_every_step_has_its_bar_while_they_are_few(reader: Reader, end_ns: int) -> None:
     span = 3.0
-    steps, median = live.window(reader, RUN_ID, end_ns, span)
-    assert live.bin_width(steps, median, span) is None
-    bars = live.strip(reader, RUN_ID, end_ns, span, None)
+    steps = live_bars.steps(reader, RUN_ID, end_ns, span)
+    median = steps.median_s
+    assert live_bars.bin_width(len(steps), median, span) is None
+    bars = live_bars.bars(steps, None)
     figure = strip(bars, live.marks(reader, RUN_ID, end_ns, span), median, span, None, LIGHT)
     drawn = sorted(s for t in figure["data"] if t["type"] == "bar" for s in t.get("customdata", []))
     held = reader.frame(
@@ -41,20 +42,67 @@ def test_every_step_has_its_bar_while_they_are_few(reader: Reader, end_ns: int) 
 
 
 def test_many_steps_are_binned_and_keep_their_longest(reader: Reader, end_ns: int) -> None:
-    steps, median = live.window(reader, RUN_ID, end_ns, 30.0)
-    width = live.bin_width(steps, median, 30.0)
-    assert live.bin_width(steps, 0.055, 30.0) == 0.2
-    assert steps > live.MAX_BARS
+    steps = live_bars.steps(reader, RUN_ID, end_ns, 30.0)
+    width = live_bars.bin_width(len(steps), steps.median_s, 30.0)
+    assert live_bars.bin_width(len(steps), 0.055, 30.0) == 0.2
+    assert len(steps) > live_bars.MAX_BARS
     assert width == 0.1
-    bars = live.strip(reader, RUN_ID, end_ns, 30.0, width)
-    assert len(bars) <= live.MAX_BARS
-    assert bars["n"].sum() == steps
+    bars = live_bars.bars(steps, width)
+    assert len(bars) <= live_bars.MAX_BARS
+    assert bars["n"].sum() == len(steps)
     longest = reader.value("SELECT max(t_step_s) FROM steps WHERE run_id = $run", {"run": RUN_ID})
     assert bars["t_step_s"].max() == longest
 
 
+@pytest.mark.parametrize("width_s", [0.1, 0.2, 1.0])
+def test_bars_are_what_sql_says(reader: Reader, end_ns: int, width_s: float) -> None:
+    sql = """
+    WITH binned AS (
+        SELECT *, t_start_ns // $bin AS bin, prefix_hit_tokens AS cached_tokens,
+               prefill_tokens + decode_tokens + prefix_hit_tokens + recomputed_tokens AS tokens
+        FROM steps WHERE run_id = $run AND t_start_ns >= $end - 30000000000 AND t_start_ns < $end
+    )
+    SELECT count(*) AS n, max(t_step_s) AS t_step_s,
+           arg_max(step, (t_step_s, -step)) AS step, arg_max(phase, (t_step_s, -step)) AS phase,
+           arg_max(prefill_tokens, (tokens, -step)) AS prefill_tokens,
+           arg_max(decode_tokens, (tokens, -step)) AS decode_tokens,
+           arg_max(cached_tokens, (tokens, -step)) AS cached_tokens,
+           ((bin + 0.5) * $bin - $end) / 1e9 AS centre_s
+    FROM binned GROUP BY bin ORDER BY bin
+    """
+    wanted = reader.frame(sql, {"run": RUN_ID, "end": end_ns, "bin": int(width_s * 1e9)})
+    found = live_bars.bars(live_bars.steps(reader, RUN_ID, end_ns, 30.0), width_s)
+    assert len(found) == len(wanted) > 10
+    for name in ("n", "t_step_s", "step", "prefill_tokens", "decode_tokens", "cached_tokens"):
+        assert found[name].tolist() == wanted[name].tolist()
+    assert found["decode_only"].tolist() == (wanted["phase"] == "decode").tolist()
+    short = (found["t_step_s"] <= width_s).to_numpy()
+    assert found["x_s"][short].tolist() == pytest.approx(wanted["centre_s"][short].tolist())
+
+
+def test_tokens_that_a_source_does_not_report_are_unknown(store: Store) -> None:
+    simulation = Simulation()
+    simulation.arrive(2)
+    while simulation.advance():
+        pass
+    for row in simulation.rows["steps"]:
+        row["prefix_hit_tokens"] = None
+    simulation.write(store)
+    found = live_bars.steps(store.reader(), RUN_ID, simulation.now_ns, 30.0)
+    bars = live_bars.bars(found, 10.0)
+    assert bars["cached_tokens"].isna().all()
+    assert bars["prefill_tokens"].max() > 0  # what is known is drawn
+
+
+def test_no_step_is_no_bar(reader: Reader) -> None:
+    found = live_bars.steps(reader, RUN_ID, 0, 30.0)
+    assert (len(found), found.median_s) == (0, 0.0)
+    assert live_bars.bars(found, 0.1).empty
+    assert live_bars.bars(found, None).empty
+
+
 def test_a_long_step_is_as_wide_as_it_was(reader: Reader, end_ns: int) -> None:
-    bars = live.strip(reader, RUN_ID, end_ns, 30.0, 0.1)
+    bars = live_bars.bars(live_bars.steps(reader, RUN_ID, end_ns, 30.0), 0.1)
     long = bars[bars["t_step_s"] > 0.1]
     assert len(long) > 3
     assert (long["width_s"] == long["t_step_s"]).all()
@@ -65,7 +113,7 @@ def test_a_long_step_is_as_wide_as_it_was(reader: Reader, end_ns: int) -> None:
 
 
 def test_tokens_of_a_bar_are_of_one_step(reader: Reader, end_ns: int) -> None:
-    bars = live.strip(reader, RUN_ID, end_ns, 30.0, 0.1)
+    bars = live_bars.bars(live_bars.steps(reader, RUN_ID, end_ns, 30.0), 0.1)
     pairs = reader.frame(
         "SELECT DISTINCT prefill_tokens, decode_tokens FROM steps WHERE run_id = $run",
         {"run": RUN_ID},
@@ -84,7 +132,7 @@ def test_cached_and_recomputed_tokens_stand_on_the_others(store: Store) -> None:
     prompt = first["prefill_tokens"]
     first["prefix_hit_tokens"], second["recomputed_tokens"] = 32, 5
     simulation.write(store)
-    bars = live.strip(store.reader(), RUN_ID, simulation.now_ns, 30.0, None)
+    bars = live_bars.bars(live_bars.steps(store.reader(), RUN_ID, simulation.now_ns, 30.0), None)
     figure = strip(bars, live.marks(store.reader(), RUN_ID, 0, 1.0), 0.014, 30.0, None, LIGHT)
     traces = {t["name"]: t for t in figure["data"]}
     assert traces["cached tokens"]["text"] == ["32"]
@@ -103,7 +151,9 @@ def test_a_cut_bar_of_tokens_is_divided_by_its_shares(store: Store) -> None:
         pass
     simulation.rows["steps"][1].update(decode_tokens=1, prefill_tokens=60, prefix_hit_tokens=179)
     simulation.write(store)
-    bars = live.strip(store.reader(), RUN_ID, simulation.now_ns, 30.0, None).iloc[1:]
+    bars = live_bars.bars(
+        live_bars.steps(store.reader(), RUN_ID, simulation.now_ns, 30.0), None
+    ).iloc[1:]
     bars = pd.concat([bars.assign(decode_tokens=6).iloc[1:], bars.iloc[:1]])
     figure = strip(bars, live.marks(store.reader(), RUN_ID, 0, 1.0), 0.014, 30.0, None, LIGHT)
     traces = {t["name"]: t for t in figure["data"]}
@@ -116,8 +166,8 @@ def test_a_cut_bar_of_tokens_is_divided_by_its_shares(store: Store) -> None:
 
 
 def test_bars_are_cut_at_four_medians_and_say_so(reader: Reader, end_ns: int) -> None:
-    median = live.window(reader, RUN_ID, end_ns, 30.0)[1]
-    bars = live.strip(reader, RUN_ID, end_ns, 30.0, 0.1)
+    median = live_bars.steps(reader, RUN_ID, end_ns, 30.0).median_s
+    bars = live_bars.bars(live_bars.steps(reader, RUN_ID, end_ns, 30.0), 0.1)
     figure = strip(bars, live.marks(reader, RUN_ID, end_ns, 30.0), median, 30.0, 0.1, LIGHT)
     limit = 4 * median * 1e3
     heights = [y for t in figure["data"][:2] for y in t["y"]]
@@ -131,7 +181,7 @@ def test_bars_are_cut_at_four_medians_and_say_so(reader: Reader, end_ns: int) ->
 
 def test_a_switch_is_marked_on_both_rows(reader: Reader, end_ns: int) -> None:
     marks = live.marks(reader, RUN_ID, end_ns, 30.0)
-    bars = live.strip(reader, RUN_ID, end_ns, 30.0, 0.1)
+    bars = live_bars.bars(live_bars.steps(reader, RUN_ID, end_ns, 30.0), 0.1)
     figure = strip(bars, marks, 0.014, 30.0, 0.1, LIGHT)
     lines = [t for t in figure["data"] if t["name"] == "marks"]
     assert [t["yaxis"] for t in lines] == ["y", "y2"]
@@ -150,7 +200,7 @@ def test_the_time_axis_never_moves(reader: Reader, end_ns: int) -> None:
     marks = live.marks(reader, RUN_ID, end_ns, 30.0)
     for early in (0, 4):
         at = end_ns - int(early * 1e9)
-        bars = live.strip(reader, RUN_ID, at, 30.0, 0.1)
+        bars = live_bars.bars(live_bars.steps(reader, RUN_ID, at, 30.0), 0.1)
         figure = strip(bars, marks, 0.014, 30.0, 0.1, LIGHT)
         assert figure["layout"]["xaxis"]["range"] == [-30.0, 0]
         assert figure["layout"]["uirevision"] == "keep"

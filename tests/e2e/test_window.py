@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page
 
-from telemetry.queries.live import MAX_BARS
+from telemetry.queries.live_bars import MAX_BARS
 from telemetry.store import Store
 from tests.app.synthetic import RUN_ID, race
 from tests.e2e.conftest import Server, started
