@@ -15,9 +15,10 @@ function inTurn(redraw) {
 
 function next() {
   const [redraw] = asking;
-  redraw?.ask();
-  asking.delete(redraw);
-  if (asking.size) setTimeout(next, 0);
+  try { redraw?.ask(); } finally {
+    asking.delete(redraw);
+    if (asking.size) setTimeout(next, 0);
+  }
 }
 
 class Redraw {

@@ -20,6 +20,7 @@ import { mount } from "/redraw.js";
 let pending = null;
 window.messages = [];
 function sent(name) {
+  if (window.broken === name) throw new Error("it is gone");
   if (pending) return;
   pending = name;
   setTimeout(() => {
@@ -82,6 +83,13 @@ def test_what_was_lost_is_asked_for_again(script: Page) -> None:
     script.wait_for_function("messages.length === 2")
     script.evaluate("window.deaf = false")
     script.wait_for_function("shown().every((s) => s === 'paused')")
+
+
+def test_one_that_cannot_ask_stops_no_other(script: Page) -> None:
+    script.evaluate("window.broken = 'a'; engine('paused')")
+    script.wait_for_function("shown()[1] === 'paused'")
+    script.evaluate("window.broken = ''; engine('running')")
+    script.wait_for_function("shown().every((s) => s === 'running')")
 
 
 def test_an_engine_that_is_as_shown_again_is_not_asked_for(script: Page) -> None:
