@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from telemetry.errors import StoreError, closed
 
-__all__ = ["Connection", "Params", "Reader", "Readers", "StoreError"]
+__all__ = ["Connection", "Params", "Reader", "Readers", "StoreError", "floats"]
 
 Params = Sequence[Any] | Mapping[str, Any]
 
@@ -54,6 +56,11 @@ class Readers:
             readers = list(self._open)
         for reader in readers:
             reader.close()
+
+
+def floats(column: Any) -> npt.NDArray[np.float64]:
+    """A column of `Reader.columns`, NaN where it is NULL."""
+    return np.ma.filled(column.astype(np.float64), np.nan)
 
 
 class Reader:

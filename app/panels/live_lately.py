@@ -13,7 +13,7 @@ from app.panels.live_served import Served, served
 from app.panels.live_stream import Stream
 from app.panels.modelled import is_modelled
 from app.panels.view import Moment
-from telemetry.queries import live, live_requests, live_tokens
+from telemetry.queries import live, live_requests, live_seconds, live_tokens
 from telemetry.queries.answers import running_clock
 from telemetry.reader import Reader
 from telemetry.views import FOREVER_NS
@@ -21,9 +21,9 @@ from telemetry.views import FOREVER_NS
 
 @dataclass(frozen=True, slots=True)
 class Lately:
-    """seconds: rows of `queries.live.per_second`. tokens: how many came, None where the source does
-    not report them; ran_s: seconds of the stretch without its pauses. served and stream: None where
-    the source does not tell of single requests.
+    """seconds: rows of `live_seconds.per_second`. tokens: how many came, None where the source
+    does not report them; ran_s: seconds of the stretch without its pauses. served and stream: None
+    where the source does not tell of single requests.
     """
 
     seconds: pd.DataFrame
@@ -60,7 +60,7 @@ def lately(reader: Reader, run: dict[str, Any], of: Stretch, moment: Moment) -> 
     run_id = str(run["run_id"])
     paused = live_tokens.pauses(reader, run_id)
     found = live_tokens.tokens(reader, run_id, of.start_ns, of.end_ns, paused)
-    seconds = live.per_second(reader, run_id, of.end_ns, of.span_s, found, of.width_s)
+    seconds = live_seconds.per_second(reader, run_id, of.end_ns, of.span_s, found, of.width_s)
     tokens: int | None = len(found.t_ns)
     if not tokens and not live.reports_tokens(reader, run_id):
         tokens = None

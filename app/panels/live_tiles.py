@@ -21,7 +21,7 @@ class Facts:
     """What the tiles say beside their sparklines; None is unknown.
 
     facts: running, waiting, batch_slots, limit_bound, kv_blocks_used and kv_blocks_total. recent:
-    rows of `queries.live.per_second` whose hits, preemptions and worst gap count. most: the numbers
+    rows of `live_seconds.per_second` whose hits, preemptions and worst gap count. most: the numbers
     are the largest of several steps. worst: name of the tile of the worst gap. served: None where
     the source does not tell of single requests.
     """
@@ -36,7 +36,7 @@ class Facts:
 
 
 def five(seconds: pd.DataFrame, known_: Facts, slo_s: float | None) -> str:
-    """seconds: the series of `queries.live.per_second`; slo_s: the run's target for a gap."""
+    """seconds: the series of `live_seconds.per_second`; slo_s: the run's target for a gap."""
     facts, most = known_.facts, "at most, " if known_.most else ""
     rate = three(known_.tokens_per_s)
     running, waiting = count(facts["running"]), count(facts["waiting"])

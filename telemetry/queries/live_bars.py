@@ -6,22 +6,19 @@ The steps are read once and binned by numpy: the same in SQL took DuckDB five ti
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from telemetry.queries.live import since_ns
-from telemetry.reader import Reader
+from telemetry.queries.live_tokens import Floats, Ints
+from telemetry.reader import Reader, floats
 
 MAX_BARS = 400
 # Bin widths a person can name; the smallest that keeps the window under MAX_BARS is used.
 _BINS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0)
 TOKENS = ("prefill_tokens", "decode_tokens", "cached_tokens", "lost_tokens")
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +27,6 @@ class Steps:
     `TOKENS` those of each step, NaN where the source does not say."""
 
     end_ns: int
-    span_s: float
     step: Ints
     t_start_ns: Ints
     t_step_s: Floats
@@ -58,18 +54,12 @@ def steps(reader: Reader, run_id: str, end_ns: int, span_s: float) -> Steps:
     found = reader.columns(sql, window)
     return Steps(
         end_ns=end_ns,
-        span_s=span_s,
         step=np.asarray(found["step"]),
         t_start_ns=np.asarray(found["t_start_ns"]),
         t_step_s=np.asarray(found["t_step_s"]),
         decode_only=np.asarray(found["decode_only"]),
-        tokens={name: _unknown_as_nan(found[name]) for name in TOKENS},
+        tokens={name: floats(found[name]) for name in TOKENS},
     )
-
-
-def _unknown_as_nan(column: Any) -> Floats:
-    """Of a column that may have NULLs, which numpy masks."""
-    return np.ma.filled(column.astype(np.float64), np.nan)
 
 
 def bin_width(steps: int, median_s: float, span_s: float) -> float | None:

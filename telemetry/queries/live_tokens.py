@@ -103,7 +103,7 @@ def per_bin(found: Tokens, end_ns: int, width_s: float, bins: int) -> pd.DataFra
     """tokens and gap_s, the worst gap that ended in it (NaN: none), of each bin, the oldest first.
 
     A bin is width_s long; the newest one ends at end_ns. The columns are those that
-    `live.per_second` takes.
+    `live_seconds.per_second` takes.
     """
     bin_of = (end_ns - found.t_ns) // math.ceil(width_s * 1e9)
     count = np.bincount(bin_of, minlength=bins)[:bins]

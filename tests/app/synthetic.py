@@ -302,3 +302,14 @@ def race(peaks: tuple[float | None, float | None] = (PEAK_FLOPS, PEAK_BANDWIDTH)
     while simulation.advance():
         pass
     return simulation
+
+
+def not_reporting(*columns: str) -> Simulation:
+    """Two requests to their end, of a source that does not know these columns of `steps`."""
+    simulation = Simulation()
+    simulation.arrive(2)
+    while simulation.advance():
+        pass
+    for row in simulation.rows["steps"]:
+        row.update(dict.fromkeys(columns))
+    return simulation

@@ -11,7 +11,7 @@ from app.units import duration
 from telemetry.queries import live, live_bars
 from telemetry.reader import Reader
 from telemetry.store import Store
-from tests.app.synthetic import RUN_ID, Simulation
+from tests.app.synthetic import RUN_ID, Simulation, not_reporting
 
 
 @pytest.fixture
@@ -81,12 +81,7 @@ def test_bars_are_what_sql_says(reader: Reader, end_ns: int, width_s: float) -> 
 
 
 def test_tokens_that_a_source_does_not_report_are_unknown(store: Store) -> None:
-    simulation = Simulation()
-    simulation.arrive(2)
-    while simulation.advance():
-        pass
-    for row in simulation.rows["steps"]:
-        row["prefix_hit_tokens"] = None
+    simulation = not_reporting("prefix_hit_tokens")
     simulation.write(store)
     found = live_bars.steps(store.reader(), RUN_ID, simulation.now_ns, 30.0)
     bars = live_bars.bars(found, 10.0)

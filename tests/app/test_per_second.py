@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from telemetry.queries import live, live_tokens
+from telemetry.queries import live, live_seconds, live_tokens
 from telemetry.reader import Reader
 from telemetry.store import Store
-from tests.app.synthetic import RUN_ID, Simulation
+from tests.app.synthetic import RUN_ID, not_reporting
 
 SECONDS = 30
 SQL = """
@@ -30,7 +30,7 @@ FROM range(30) AS seconds(second) LEFT JOIN had USING (second) ORDER BY second D
 def series(reader: Reader, end_ns: int) -> Any:
     paused = live_tokens.pauses(reader, RUN_ID)
     found = live_tokens.tokens(reader, RUN_ID, end_ns - SECONDS * 10**9, end_ns, paused)
-    return live.per_second(reader, RUN_ID, end_ns, float(SECONDS), found)
+    return live_seconds.per_second(reader, RUN_ID, end_ns, float(SECONDS), found)
 
 
 def values(frame: Any, names: list[str]) -> list[list[float | None]]:
@@ -52,12 +52,7 @@ def test_they_are_what_sql_says(reader: Reader, late_s: int) -> None:
 
 
 def test_what_a_source_does_not_report_is_unknown(store: Store) -> None:
-    simulation = Simulation()
-    simulation.arrive(2)
-    while simulation.advance():
-        pass
-    for row in simulation.rows["steps"]:
-        row["prefix_hit_tokens"] = row["kv_blocks_used"] = None
+    simulation = not_reporting("prefix_hit_tokens", "kv_blocks_used")
     simulation.write(store)
     found = series(store.reader(), simulation.now_ns)
     assert found["cached_tokens"].isna().all()
