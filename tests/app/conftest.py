@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from app import state
 from telemetry.reader import Reader
 from telemetry.store import Store
 from tests.app.synthetic import Simulation, race
@@ -29,3 +30,12 @@ def store() -> Iterator[Store]:
     made = Store(None)
     yield made
     made.close()
+
+
+@pytest.fixture(autouse=True)
+def own_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a server makes once and keeps, its races too, is each test's own.
+
+    A race holds the controls for seconds after its end: those of the next test, too.
+    """
+    monkeypatch.setattr(state._registry(), "made", {})
