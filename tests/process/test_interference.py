@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from app.figures.gaps import BAD
 from app.panels import interference
 from app.panels.view import View
 from app.theme import LIGHT
@@ -234,9 +235,11 @@ def test_both_beside_each_other_say_what_chunking_did(
     gap_s, _, factor, n = _by_sql(session, chunked, _hosts(view, "x2"))
     assert n >= 5
     # Other prompts made gaps too, those with which the streams began: among all dots is this one.
+    # Where weights are read slowly, a part of a prompt beside them may not even double a step.
     dots = _dots(view, "bad gaps, prefill", "x2")
     pairs = list(zip(dots["y"], dots["customdata"], strict=True))
-    assert any(pair == pytest.approx((gap_s * 1e3, factor), rel=1e-3) for pair in pairs)
+    among = any(pair == pytest.approx((gap_s * 1e3, factor), rel=1e-3) for pair in pairs)
+    assert among == (factor > BAD)
     told = re.escape(f"Chunked at {BUDGET}: {duration(gap_s)} (×{three(factor)}, ")
     assert re.search(told + r"\d+ gaps?\), TTFT ", text)
     rows = re.findall(r"<tr[^>]*>(.*?)</tr>", view.html["blame"])[1:]
