@@ -15,7 +15,7 @@ from engine.calibration import Calibration, best_dtype, best_kv_dtype, calibrate
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import UserError
-from engine.memory import kv_size
+from engine.memory import check_kv_size, kv_size
 from engine.messages import TokenMessage
 from engine.models.loader import open_model
 from engine.quantisation import math_dtype
@@ -40,6 +40,7 @@ def build_engine(
     progress("reading the model", None)
     source = open_model(config.model)
     spec = source.config.spec()
+    check_kv_size(config, spec, psutil.virtual_memory().available)  # calibrating takes its time
     calibration = calibrate(threads, force=config.recalibrate, progress=progress)
     config = _resolved(config, calibration, threads)
     size = kv_size(config, spec, psutil.virtual_memory().available)
