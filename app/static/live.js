@@ -108,8 +108,10 @@ function unsubscribe(stream, listener) {
 // --- turns ---------------------------------------------------------------------------------------
 
 // One chart a frame, and first the one that leads, which shows the newest step: it is on the screen
-// before the others are drawn, and a hand that moves meanwhile waits for one chart at most.
+// before the others are drawn, and a hand that moves meanwhile waits for one chart at most. The words
+// of a message come in one frame with the chart after that, whose numbers they share.
 const waiting = new Map();
+const words = new Map();
 let drawing = false;
 
 function inTurn(chart, figure, leads) {
@@ -117,16 +119,30 @@ function inTurn(chart, figure, leads) {
   if (!drawing) drawWaiting();
 }
 
+function wordsInTurn(place, write) {
+  words.set(place, write);
+  if (!drawing) drawWaiting();
+}
+
 async function drawWaiting() {
   drawing = true;
-  await null;  // the charts of one message come one after another: wait for all of them
-  while (waiting.size) {
-    const [chart, { figure }] = [...waiting].find(([, { leads }]) => leads) ?? [...waiting][0];
+  await null;  // what one message brings comes one after another: wait for all of it
+  while (waiting.size || words.size) {
+    const leading = [...waiting].find(([, { leads }]) => leads);
+    const [chart, drawn] = leading ?? [...waiting][0] ?? [];
     waiting.delete(chart);
-    try { await chart.show(figure); } catch (error) { reportError(error); }
-    if (waiting.size) await painted();
+    if (!leading || !waiting.size) say();
+    try { await chart?.show(drawn.figure); } catch (error) { reportError(error); }
+    if (waiting.size || words.size) await painted();
   }
   drawing = false;
+}
+
+function say() {
+  for (const [place, write] of [...words]) {
+    words.delete(place);
+    try { write(); } catch (error) { reportError(error); }
+  }
 }
 
 // A message that a frame's callback posts is taken once that frame is on the screen; a tab that
@@ -191,9 +207,11 @@ class Mount {
 
   set(data) {
     this.data = data;
-    const shape = JSON.stringify([data.panels, data.columns]);
-    if (shape !== this.shape) this.build(shape);
+    const shape = JSON.stringify([data.panels, data.columns]), built = shape !== this.shape;
+    if (built) this.build(shape);
     this.follow();
+    // Other places for the same stream: a paused engine may send nothing more.
+    if (built) this.update(null);
   }
 
   build(shape) {
@@ -232,9 +250,12 @@ class Mount {
     for (const panel of this.data.panels) {
       if (changed && !changed.has(panel.id)) continue;
       if (panel.kind === "figure") this.figure(panel);
+      else if (changed) wordsInTurn(this.place(panel), () => this.markup(panel));
       else this.markup(panel);
     }
   }
+
+  place(panel) { return this.host.querySelector(`#ss-${panel.id}`); }
 
   figure(panel) {
     const chart = this.charts[panel.id], figure = this.stream.figures[panel.id];
@@ -244,7 +265,7 @@ class Mount {
   }
 
   markup(panel) {
-    const div = this.host.querySelector(`#ss-${panel.id}`);
+    const div = this.place(panel);
     const html = this.stream.html[panel.id];
     // As with figures: before the first message the place of all but "blank" is kept.
     if (html === undefined && !this.stream.heard && panel.id !== "blank") return;
@@ -267,6 +288,7 @@ class Mount {
       waiting.delete(chart);
       chart.close();
     }
+    for (const place of this.host.children) words.delete(place);
     this.charts = {};
   }
 

@@ -23,19 +23,35 @@ window.EventSource = class {
   constructor(url) { this.url = url; this.readyState = 1; window.sources.push(this); }
   close() { this.readyState = 2; }
 };
-window.Plotly = { react: async () => {}, purge() {} };
+// What is drawn, and what the headline says in that moment.
+window.drawn = [];
+window.Plotly = {
+  purge() {},
+  async react(div) {
+    div.on = () => {};
+    window.drawn.push([div.id.slice(3), document.querySelector("#ss-headline").textContent]);
+  },
+};
 window.see = (hidden) => {
   Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
   document.dispatchEvent(new Event("visibilitychange"));
 };
 """
-PANELS = [{"id": name, "kind": "html"} for name in ("headline", "counter", "tiles", "blank")]
+WORDS = ("headline", "counter", "tiles", "blank")
+PANELS = [
+    *({"id": name, "kind": "html"} for name in WORDS),
+    {"id": "anatomy", "kind": "figure"},
+    {"id": "strip", "kind": "figure", "leads": True},
+]
 PAGE = f"""<div id="host"><div class="ss-root"></div></div>
 <script type="module">
 import {{ mount }} from "/live.js";
 const data = {{ view: "live", params: {{ run: "live" }}, panels: {json.dumps(PANELS)} }};
 const parentElement = document.querySelector("#host");
-window.again = (params) => mount({{ parentElement, data: {{ ...data, params }} }});
+window.again = (params, only) => {{
+  const panels = data.panels.filter((panel) => !only || only.includes(panel.id));
+  mount({{ parentElement, data: {{ ...data, params, panels }} }});
+}};
 mount({{ parentElement, data }});
 window.mounted = true;
 </script>"""
@@ -62,14 +78,20 @@ def script(browser: Browser) -> Iterator[Page]:
     page.close()
 
 
-def say(page: Page, seq: int, html: dict[str, str], gone: tuple[str, ...] = ()) -> None:
-    update: dict[str, Any] = {"seq": seq, "gone": list(gone), "figures": {}, "html": html}
+def say(
+    page: Page,
+    seq: int,
+    html: dict[str, str],
+    gone: tuple[str, ...] = (),
+    charts: tuple[str, ...] = (),
+) -> None:
+    figures = {name: {"data": [], "layout": {"uirevision": "1"}} for name in charts}
+    update: dict[str, Any] = {"seq": seq, "gone": list(gone), "figures": figures, "html": html}
     page.evaluate("text => window.sources.at(-1).onmessage({data: text})", json.dumps(update))
 
 
 def shown(page: Page) -> set[str]:
-    names = [str(panel["id"]) for panel in PANELS]
-    return {n for n in names if not page.evaluate(f"document.querySelector('#ss-{n}').hidden")}
+    return {n for n in WORDS if not page.evaluate(f"document.querySelector('#ss-{n}').hidden")}
 
 
 def open_streams(page: Page) -> int:
@@ -99,6 +121,43 @@ def test_other_parameters_open_another_stream_and_keep_what_is_shown(script: Pag
     assert script.evaluate("window.sources.at(-1).url").find("run=live&span=20") > 0
     say(script, 1, {"headline": "<b>b</b>"})
     assert script.inner_text("#ss-headline") == "b"
+
+
+def drawn(page: Page, charts: int) -> list[list[str]]:
+    """Each chart with what the headline said beside it, once so many were drawn."""
+    page.wait_for_function(f"window.drawn.length >= {charts}")
+    found: list[list[str]] = page.evaluate("window.drawn")
+    return found
+
+
+def test_words_come_with_the_chart_whose_numbers_they_share(script: Page) -> None:
+    """What leads is on the screen first, and no frame has a headline without its anatomy."""
+    say(script, 1, {"headline": "a"}, charts=("anatomy", "strip"))
+    assert drawn(script, 2)[1] == ["anatomy", "a"]
+    say(script, 2, {"headline": "b"}, charts=("anatomy", "strip"))
+    assert drawn(script, 4)[2:] == [["strip", "a"], ["anatomy", "b"]]
+    say(script, 3, {"headline": "c"}, charts=("strip",))
+    assert drawn(script, 5)[4:] == [["strip", "c"]]
+    say(script, 4, {"headline": "d"})
+    script.wait_for_function("document.querySelector('#ss-headline').textContent === 'd'")
+
+
+def test_other_places_for_the_same_stream_are_filled_at_once(script: Page) -> None:
+    """And what was to be said in places that are gone is dropped."""
+    errors: list[str] = []
+    script.on("pageerror", lambda error: errors.append(str(error)))
+    say(script, 1, {"headline": "a", "tiles": "a"}, charts=("anatomy", "strip"))
+    drawn(script, 2)
+    update = {"seq": 2, "gone": [], "figures": {}, "html": {"tiles": "b", "headline": "b"}}
+    script.evaluate(
+        "text => { sources.at(-1).onmessage({data: text});"
+        " again({run: 'live'}, ['headline', 'strip']); }",
+        json.dumps(update),
+    )
+    assert drawn(script, 3)[2:] == [["strip", "b"]]
+    assert open_streams(script) == 1
+    assert script.locator("#ss-tiles").count() == 0
+    assert errors == []
 
 
 def test_a_hidden_tab_holds_no_connection(script: Page) -> None:
