@@ -1,9 +1,10 @@
 """What the live views cost and how quick they are, in a real browser on a real engine.
 
-    .venv/bin/python -m tests.bench.live_views [pixel switch survive viewers memory] [--out FILE]
+    .venv/bin/python -m tests.bench.live_views [SECTION ...] [--out FILE]
 
 pixel: from the end of the newest step to the frame that shows it, on Live and Roofline. switch:
-from a click in the navigation to the first chart of the other page. survive: zoom, hover and scroll
+from a click in the navigation to the first chart of the other page. flip: from a click on the
+scheduler's control to the headline that names the new one. survive: zoom, hover and scroll
 over a hundred updates. viewers: the engine's rate with and without eight event streams, in turn,
 and what each of them waits between two messages. memory: the tab's heap and process over minutes.
 
@@ -26,7 +27,7 @@ import psutil
 from app.bench.machine import Watch
 from engine.calibration import device_name
 from engine.threads import available_cores
-from tests.bench import live_memory, live_pages, live_pixel, live_viewers
+from tests.bench import live_flips, live_memory, live_pages, live_pixel, live_viewers
 from tests.bench.live_demo import CHARTS, chromium
 
 Row = tuple[str, str, str, bool]
@@ -65,6 +66,7 @@ def _arguments() -> argparse.Namespace:
         "--views", nargs="+", default=["live"], choices=list(CHARTS), help="that viewers watch"
     )
     parser.add_argument("--switches", type=int, default=1, help="rounds over all pairs of pages")
+    parser.add_argument("--flips", type=int, default=30, help="of the scheduler")
     parser.add_argument("--minutes", type=float, default=10.0, help="of memory")
     parser.add_argument("--page", default="live", choices=list(CHARTS), help="of memory")
     parser.add_argument("--out", type=Path, help="save everything as JSON here")
@@ -133,6 +135,16 @@ def _tell_switch(found: dict[str, Any]) -> Iterator[Row]:
         yield f"switch to {page}", _ms(told), "< 500 ms", told["greatest"] < most
 
 
+def _flip(asked: argparse.Namespace) -> dict[str, Any]:
+    with chromium() as browser:
+        return live_flips.flips(browser, asked.flips)
+
+
+def _tell_flip(found: dict[str, Any]) -> Iterator[Row]:
+    told = found["shown_s"]
+    yield "flip of the scheduler shows", _ms(told), "P95 < 1 s", told["p95"] < live_flips.MOST_P95_S
+
+
 def _survive(asked: argparse.Namespace) -> dict[str, Any]:
     with chromium() as browser:
         return live_pages.survival(browser)
@@ -178,6 +190,7 @@ def _tell_memory(found: dict[str, Any]) -> Iterator[Row]:
 SECTIONS: dict[str, tuple[Callable[..., dict[str, Any]], Callable[..., Iterator[Row]]]] = {
     "pixel": (_pixel, _tell_pixel),
     "switch": (_switch, _tell_switch),
+    "flip": (_flip, _tell_flip),
     "survive": (_survive, _tell_survive),
     "viewers": (_viewers, _tell_viewers),
     "memory": (_memory, _tell_memory),

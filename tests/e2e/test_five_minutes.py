@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from app.scenes import SCENES
-from telemetry.clock import NS_PER_S, now_ns, sleep_s
+from telemetry.clock import NS_PER_S, sleep_s
 from tests.e2e.conftest import Server
 
 pytestmark = [pytest.mark.browser, pytest.mark.process, pytest.mark.timeout(600)]
@@ -173,15 +173,12 @@ def the_race_pads_on_one_side(page: Page) -> None:
 def an_h100_is_there(page: Page, server: Server) -> None:
     """Another engine in the same server; the run before is in the selector, and can be opened."""
     measured = server.health()["run_id"]
-    clicked_ns = now_ns()
     play(page, "Modelled H100")
     expect(page.locator(".st-key-modelled button")).to_contain_text(
         "MODELLED · H100 SXM 80 GB · llama-3.1-8b", timeout=SLOW_MS
     )
-    took_s = (now_ns() - clicked_ns) / 1e9
     page.wait_for_function(f"0 < {INTENSITY} && {INTENSITY} < 1")  # of the ridge's
     page.get_by_role("combobox", name="Run", exact=True).click()
     expect(page.get_by_role("option", name="live run")).to_contain_text("modelled H100 SXM")
     expect(page.get_by_role("option", name="SmolLM2-135M-Instruct")).to_have_count(1)
     assert server.health()["run_id"] != measured
-    assert took_s < 20, "no restart; three seconds on an idle machine"
