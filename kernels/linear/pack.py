@@ -37,12 +37,17 @@ def pack(weight: Tensor, dtype: str, arena: Arena) -> Packed:
         raise ValueError(f"cannot pack weights as {dtype}: use one of {', '.join(_PACKERS)}")
     out, inner = weight.shape
     rows = -(-out // PANEL) * PANEL
-    padded = torch.zeros(rows, inner, dtype=torch.float32)
-    padded[:out] = weight
-    data, scales = _PACKERS[dtype](padded)
-    flat = _placed(data.contiguous().view(torch.uint8).reshape(-1), arena)
+    filled = weight.float().contiguous() if rows == out else _filled(weight, rows)
+    data, scales = _PACKERS[dtype](filled)
+    flat = _placed(data, arena)
     panels = rows // PANEL
     return Packed(dtype, flat, panels, inner, flat.numel() // panels, scales)
+
+
+def _filled(weight: Tensor, rows: int) -> Tensor:
+    filled = torch.zeros(rows, weight.shape[1], dtype=torch.float32)
+    filled[: weight.shape[0]] = weight
+    return filled
 
 
 def interleave_gates(gate: Tensor, up: Tensor) -> Tensor:
@@ -90,8 +95,8 @@ def _pack_fp32(weight: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def _pack_bf16(weight: Tensor) -> tuple[Tensor, Tensor | None]:
-    """[panel, in / 2, 64, 2]: pairs of inputs, as VDPBF16PS takes them."""
-    pairs = weight.bfloat16().view(-1, PANEL, weight.shape[1] // 2, 2)
+    """[panel, in / 2, 64]: pairs of inputs, as VDPBF16PS takes them, each a number of 32 bits."""
+    pairs = weight.bfloat16().view(torch.int32).view(-1, PANEL, weight.shape[1] // 2)
     return pairs.transpose(1, 2), None
 
 
@@ -127,7 +132,7 @@ _PACKERS = {"fp32": _pack_fp32, "bf16": _pack_bf16, "int8": _pack_int8, "int4": 
 
 
 def _placed(data: Tensor, arena: Arena) -> Tensor:
-    """The same bytes where a vector load never touches two cache lines."""
-    place = torch.from_numpy(arena.take(data.numel()))
-    place.copy_(data)
+    """The same numbers, as bytes, where a vector load never touches two cache lines."""
+    place = torch.from_numpy(arena.take(data.numel() * data.element_size()))
+    place.view(data.dtype).view(data.shape).copy_(data)
     return place
