@@ -64,7 +64,8 @@ def floats(column: Any) -> npt.NDArray[np.float64]:
 
 
 class Reader:
-    """A connection that only reads, each query in a snapshot of what was committed by then.
+    """A connection that only reads, each query in a snapshot of what was committed by then;
+    several see one where they run within `snapshot()`.
 
     Queries of one Reader run one after another, whichever thread asks; for queries at the same
     time give each thread its own with `fresh()`. Closing the store closes all of its readers.
@@ -107,6 +108,16 @@ class Reader:
         """The first column of the first row, None without rows."""
         first = self.row(sql, params)
         return None if first is None else next(iter(first.values()))
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Self]:
+        """Queries within see the same rows, whatever is committed meanwhile; it does not nest."""
+        self.rows("BEGIN TRANSACTION")
+        try:
+            yield self
+        finally:
+            if not self._closed:
+                self.rows("ROLLBACK")
 
     @contextmanager
     def _result(self, sql: str, params: Params | None) -> Iterator[Connection]:

@@ -90,7 +90,7 @@ def _job(run: str, asked: dict[str, Any], target_ms: int | None, *, sweep: bool)
     run_id = run if run != LIVE else current.run_id if current else None
     if current is None or run_id is None:
         raise ValueError("the engine is starting: ask again when it runs")
-    with current.store.reader() as reader:
+    with current.store.reader() as reader, reader.snapshot():  # the engine goes on meanwhile
         recording = read_recording(reader, run_id)
         told = describe(reader, recording)
     if len(recording.steps) > _MOST_STEPS:

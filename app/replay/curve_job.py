@@ -31,6 +31,11 @@ def curve_job(reader: Reader, key: Key) -> tuple[Job, Mapping[str, Any]]:
 
     Raises UserError where no replay is possible, with the reason.
     """
+    with reader.snapshot():  # the engine goes on meanwhile
+        return _job(reader, key)
+
+
+def _job(reader: Reader, key: Key) -> tuple[Job, Mapping[str, Any]]:
     run_id = key[0]
     recording = read_recording(reader, run_id)
     _check(recording)

@@ -19,11 +19,12 @@ from app.panels.view import Moment, Replays, View
 from app.replay.curve import Curve, Curves, curves, key_of
 from app.replay.curve_job import budgets, curve_job
 from app.replay.jobs import Jobs, Work
+from app.replay.recorded import read_recording
 from app.replay.worker import Job, answer
 from app.theme import DARK, LIGHT, Theme
 from app.units import duration
 from engine.errors import UserError
-from engine.replay.recording import Arrival, Settings
+from engine.replay.recording import Arrival, Recording, Settings
 from engine.replay.replay import Outcome
 from telemetry.batches import table_of, token_table
 from telemetry.reader import Reader
@@ -201,6 +202,28 @@ def test_a_held_stretch_replays_the_requests_that_arrived_in_it(
     assert 10 < half < 35
     with pytest.raises(UserError, match="no request arrived in the steps that are held"):
         _job(recorded, str(steps - 1), str(steps))
+
+
+def test_what_arrives_while_it_is_asked_is_not_replayed(
+    truth: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine goes on while the recording is read: all of it is of one instant."""
+    store = Store(None)
+    run_id = kept(store, truth)
+    whole = read_recording(store.reader(), run_id)
+    late = replace(truth.requests[0], request_id=max(truth.requests) + 1)
+
+    def read(reader: Reader, asked_for: str) -> Recording:
+        found = read_recording(reader, asked_for)
+        store.append(run_id, {"requests": table_of("requests", [late])})
+        store.flush()
+        return found
+
+    monkeypatch.setattr("app.replay.curve_job.read_recording", read)
+    job, _ = curve_job(store.reader(), (run_id, "", ""))
+    store.close()
+    assert job.told["recorded"]["requests"] == len(whole.arrivals)
+    assert len(job.recording.arrivals) <= len(whole.arrivals)
 
 
 def test_several_schedulers_are_no_one_setting(truth: Outcome) -> None:

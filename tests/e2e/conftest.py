@@ -156,6 +156,16 @@ def pytest_runtest_makereport(
     return report
 
 
+@contextlib.contextmanager
+def told(page: Page) -> Iterator[Page]:
+    """A failure tells what was on this page, which is closed before anybody asks."""
+    try:
+        yield page
+    except Exception as error:
+        error.add_note(_screen(page))
+        raise
+
+
 def _screen(page: Page) -> str:
     """The page's words, and how its streams stand."""
     try:

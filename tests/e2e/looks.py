@@ -10,6 +10,8 @@ from typing import Literal
 
 from playwright.sync_api import Browser, Page
 
+from tests.e2e.conftest import told
+
 FOLDER = "STEPSCOPE_SHOTS"
 LOOKS: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 INK = {"light": "#14181F", "dark": "#F2F4F8"}
@@ -32,7 +34,8 @@ def screen(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1280, "height": 720}, color_scheme="light")
     try:
         context.set_default_timeout(45_000)
-        yield context.new_page()
+        with told(context.new_page()) as page:
+            yield page
     finally:
         context.close()
 

@@ -165,9 +165,11 @@ def test_a_colleague_opens_the_same_view_from_the_link(
 ) -> None:
     first, last = hold(live)
     live.get_by_role("link", name="Scheduling", exact=True).click()
+    live.wait_for_selector(
+        "#ss-gantt .main-svg"
+    )  # the address is that of the page before till then
     wait_held(live)
-    other = browser.new_page(viewport={"width": 1280, "height": 720})
-    try:
+    with screen(browser) as other:
         other.goto(link(live))
         other.wait_for_selector("#ss-gantt .main-svg")
         assert wait_held(other) == (first, last)
@@ -175,8 +177,6 @@ def test_a_colleague_opens_the_same_view_from_the_link(
         follow(other)
         assert "first" not in address(other)
         assert wait_held(live) == (first, last)  # a window is a tab's own
-    finally:
-        other.close()
 
 
 def test_follow_shows_the_newest_steps_again(live: Page) -> None:

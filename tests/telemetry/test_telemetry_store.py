@@ -12,6 +12,7 @@ from telemetry_records import WALL, Message, a_request, a_run, a_step
 
 from telemetry.batches import table_of, token_table
 from telemetry.database import open_reader
+from telemetry.reader import Reader
 from telemetry.store import Store, StoreError
 
 COUNT = "SELECT count(*) FROM tokens WHERE run_id = ?"
@@ -198,3 +199,40 @@ def test_a_reader_gives_frames_rows_and_values(memory: Store) -> None:
     assert reader.row("SELECT 1 WHERE false") is None
     assert reader.value("SELECT 1 WHERE false") is None
     assert reader.value("SELECT $x + 1", {"x": 4}) == 5
+
+
+def test_queries_within_a_snapshot_see_the_same_rows(memory: Store) -> None:
+    run_id = memory.start_run(a_run())
+    reader = memory.reader()
+
+    def count(who: Reader) -> int:
+        return int(who.value("SELECT count(*) FROM steps WHERE run_id = ?", [run_id]))
+
+    def step(number: int) -> None:
+        memory.append(run_id, {"steps": table_of("steps", [a_step(number)])})
+        memory.flush()
+
+    step(0)
+    with reader.snapshot() as same:
+        assert same is reader
+        assert count(reader) == 1
+        step(1)
+        assert count(reader) == 1
+        assert count(memory.reader()) == 2
+    assert count(reader) == 2
+
+
+def test_a_snapshot_in_which_a_query_fails_leaves_a_reader_that_works(memory: Store) -> None:
+    reader = memory.reader()
+    with pytest.raises(Exception, match="no_such_table"), reader.snapshot():
+        reader.rows("SELECT * FROM no_such_table")
+    assert reader.value("SELECT 1") == 1
+
+
+def test_a_snapshot_of_a_store_that_closes_ends_with_it() -> None:
+    store = Store(None)
+    reader = store.reader()
+    with reader.snapshot():
+        store.close()
+        with pytest.raises(StoreError, match="closed"):
+            reader.rows("SELECT 1")
